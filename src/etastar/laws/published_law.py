@@ -24,7 +24,7 @@ FLAGS = {
     "other_tokens_per_param": "the law has no D: it was fitted at one D/N, and this one is over 2x away",
     "other_batch": "the target's batch differs by over 2x from the batch the law belongs to",
     "other_params": "the law carries an optimum along D alone, and the reference was measured at another N",
-    "attention_flops_left_out": "C was taken as 6·N·D; the law's also counts attention, so lr is a little high",
+    "attention_flops_left_out": "C was taken as 6·N·D; the law's counts attention too, so lr is a bit high",
 }
 _VALIDITY_FLAGS = frozenset(
     {"outside_params_range", "outside_tokens_range", "outside_compute_range", "other_tokens_per_param"}
@@ -41,8 +41,9 @@ class ReferenceOptimum:
     params: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("lr", "tokens", "params"):
-            require_positive(getattr(self, name), f"reference {name}", optional=name == "params")
+        require_positive(self.lr, "reference lr")
+        require_positive(self.tokens, "reference tokens", least=1.0)
+        require_positive(self.params, "reference params", optional=True, least=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,7 @@ class Target:
 
     def __post_init__(self) -> None:
         for name in ("params", "tokens", "params_nonembedding", "batch_tokens", "flops_per_token"):
-            require_positive(getattr(self, name), name, optional=name not in ("params", "tokens"))
+            require_positive(getattr(self, name), name, optional=name not in ("params", "tokens"), least=1.0)
         if self.params_nonembedding is not None and self.params_nonembedding > self.params:
             raise InputError(
                 f"params_nonembedding: {self.params_nonembedding:g} is above params, {self.params:g}",
@@ -146,7 +147,7 @@ class PublishedLaw:
         if reason := self._missing(target):
             return PublishedPrediction(self, None, reason)
         rate = self.rate(target)
-        if rate <= 0:
+        if not 0 < rate < math.inf:
             return PublishedPrediction(self, None, f"the formula gives {rate:.3g}, which is no learning rate")
         batch = self.batch_rule(target) if self.batch_rule else None
         flags = self._flags(target, batch)
@@ -183,11 +184,13 @@ class PublishedLaw:
         return tuple(found)
 
 
-def require_positive(value: float | None, what: str, *, optional: bool = False) -> None:
+def require_positive(value: float | None, what: str, *, optional: bool = False, least: float = 0.0) -> None:
+    """Refuse what is not a finite number above zero (and not below `least`: counts start at one)."""
     if value is None and optional:
         return
-    if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
-        raise InputError(f"{what}: {value!r} is not a positive number", hint=f"give a positive {what}")
+    if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0 and value >= least):
+        expected = f"a number of at least {least:g}" if least else "a positive number"
+        raise InputError(f"{what}: {value!r} is not {expected}", hint=f"give {expected} for {what}")
 
 
 def _outside(value: float, bounds: Range) -> bool:
