@@ -90,6 +90,10 @@ def test_porian_agrees_with_the_fit_its_authors_rounded():
     assert said.lr == pytest.approx(0.0047, rel=0.015)
     assert said.batch_tokens == pytest.approx(160 * 2048, rel=0.04)
     assert not said.outside_validity
+    # By hand at N = 1e8: log10 lr = 0.56820 - 2.88, log10 B = -0.12056 + 5.624.
+    round_size = PORIAN.lr(params=1e8, tokens=2e9)
+    assert round_size.lr == pytest.approx(10**-2.31180, rel=1e-4)
+    assert round_size.batch_tokens == pytest.approx(10**5.50344, rel=1e-4)
 
 
 def test_kaplan_is_a_natural_logarithm_that_ends_near_1e10():
