@@ -1,0 +1,179 @@
+"""Which losses belong to one curve? From the runs table to blocks of cells.
+
+A cell is one (group, N, D): the losses of a learning-rate sweep. A block holds all cells of one
+(group, N) as arrays of shape (D, LR), because cells of one trunk share its noise and must stay aligned.
+Replicates (other seeds of the same cell) are averaged after each seed's common shift is removed.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from etastar.errors import InputError
+from etastar.records import RunStatus, group_labels
+
+Array = NDArray[np.float64]
+
+
+class Quantity(enum.StrEnum):
+    """The learning rate that is typed, or the effective one."""
+
+    LR = "lr"
+    EFF_LR = "eff_lr"
+
+
+class EffColumn(enum.StrEnum):
+    """Which mean of η_eff stands for a run."""
+
+    MEAN = "mean_eff_lr"
+    PLATEAU = "plateau_eff_lr"
+
+
+@dataclass(frozen=True)
+class Block:
+    """All cells of one (group, N). Arrays are (D, LR); NaN where a cell lacks that learning rate."""
+
+    group: str
+    params: float
+    tokens: Array  # (D,) ascending
+    log2_lr: Array  # (L,) ascending
+    loss: Array  # (D, L), mean over replicates; NaN where there is none or it diverged
+    log2_eff_lr: Array  # (D, L), NaN where unknown
+    count: NDArray[np.int64]  # (D, L), replicates behind each loss
+    diverged: NDArray[np.bool_]  # (D, L), at least one replicate diverged there
+    seeds: Array  # (S, D, L), losses by replicate, for the noise
+
+    @property
+    def has_eff_lr(self) -> bool:
+        """η_eff is known wherever a loss is."""
+        known = np.isfinite(self.log2_eff_lr) | ~np.isfinite(self.loss)
+        return bool(known.all() and np.isfinite(self.log2_eff_lr).any())
+
+
+@dataclass(frozen=True)
+class Group:
+    """The blocks that one law may be fitted to, and the conditions they share."""
+
+    label: str
+    blocks: tuple[Block, ...]
+    conditions: dict[str, float | str | None]
+    crashed: int
+
+    @property
+    def has_eff_lr(self) -> bool:
+        return bool(self.blocks) and all(block.has_eff_lr for block in self.blocks)
+
+
+CONDITION_COLUMNS = ("optimizer", "batch_tokens", "weight_decay", "beta1", "schedule", "warmup_steps", "decay_steps")
+
+
+def build_groups(
+    runs: pa.Table, *, group_columns: tuple[str, ...] | None = None, eff_column: EffColumn = EffColumn.MEAN
+) -> list[Group]:
+    """Sort a conformed runs table into groups of blocks, in a fixed order."""
+    labels = group_labels(runs, group_columns)
+    frame = pl.from_arrow(runs.select([*_needed(runs, eff_column)]))
+    assert isinstance(frame, pl.DataFrame)
+    frame = frame.with_columns(pl.Series("label", labels), pl.col(eff_column.value).alias("eff_lr"))
+    groups = []
+    for (label,), part in sorted(frame.group_by(["label"], maintain_order=True), key=lambda item: str(item[0])):
+        crashed = part.filter(pl.col("status") == RunStatus.CRASHED.value).height
+        part = part.filter(pl.col("status") != RunStatus.CRASHED.value)
+        blocks = tuple(
+            _block(str(label), float(params), rows)
+            for (params,), rows in sorted(part.group_by(["params"]), key=lambda item: item[0])
+        )
+        groups.append(Group(str(label), blocks, _conditions(part), crashed))
+    if not any(group.blocks for group in groups):
+        raise InputError("no run finished: every row is crashed", hint="look at the status column")
+    return groups
+
+
+def _needed(runs: pa.Table, eff_column: EffColumn) -> list[str]:
+    wanted = ["params", "tokens", "lr", "loss", eff_column.value, "seed", "run", "status", *CONDITION_COLUMNS]
+    return [name for name in dict.fromkeys(wanted) if name in runs.column_names]
+
+
+def _conditions(part: pl.DataFrame) -> dict[str, float | str | None]:
+    """What every run of the group shares; null where it varies or is unknown."""
+    shared: dict[str, float | str | None] = {}
+    for name in CONDITION_COLUMNS:
+        values = part[name].drop_nulls().unique()
+        shared[name] = values[0] if len(values) == 1 and part[name].null_count() == 0 else None
+    return shared
+
+
+def _block(label: str, params: float, rows: pl.DataFrame) -> Block:
+    tokens, d = np.unique(rows["tokens"].to_numpy(), return_inverse=True)
+    # learning rates equal to within float noise are one column
+    log2_lr, l = np.unique(np.round(np.log2(rows["lr"].to_numpy()), 6), return_inverse=True)
+    order = np.lexsort((rows["run"].cast(pl.String).fill_null("").to_numpy(), rows["seed"].fill_null(0).to_numpy()))
+    loss = rows["loss"].to_numpy().astype(float)
+    diverged_row = (rows["status"] == RunStatus.DIVERGED.value).to_numpy() | ~np.isfinite(loss)
+    seeds = _replicate_axis(rows, order, d, l, len(tokens), len(log2_lr), np.where(diverged_row, np.nan, loss))
+    shape = (len(tokens), len(log2_lr))
+    diverged = np.zeros(shape, dtype=bool)
+    np.logical_or.at(diverged, (d, l), diverged_row)
+    eff = _mean_by_cell(np.where(diverged_row, np.nan, np.log2(rows["eff_lr"].to_numpy().astype(float))), d, l, shape)
+    mean = _seed_free_mean(seeds)
+    # a learning rate at which a replicate diverged is not a place to be: kept, not fitted
+    mean = np.where(diverged, np.nan, mean)
+    count = np.isfinite(seeds).sum(axis=0)
+    return Block(label, params, tokens, log2_lr, mean, eff, count, diverged, seeds)
+
+
+def _replicate_axis(
+    rows: pl.DataFrame, order: NDArray[np.int64], d: NDArray[np.int64], l: NDArray[np.int64], nd: int, nl: int, loss: Array
+) -> Array:
+    """Losses as (S, D, L): by seed where there is one, else by order of appearance in the cell."""
+    seed_column = rows["seed"]
+    if seed_column.null_count() == 0:
+        _, replicate = np.unique(seed_column.to_numpy(), return_inverse=True)
+        collisions = len(np.unique(np.stack([replicate, d, l]), axis=1).T) < len(loss)
+    else:
+        replicate, collisions = np.zeros(len(loss), dtype=np.int64), True
+    if collisions:
+        replicate = np.zeros(len(loss), dtype=np.int64)
+        seen: dict[tuple[int, int], int] = {}
+        for row in order:
+            key = (int(d[row]), int(l[row]))
+            replicate[row] = seen.get(key, 0)
+            seen[key] = replicate[row] + 1
+    out = np.full((int(replicate.max()) + 1, nd, nl), np.nan)
+    out[replicate, d, l] = loss
+    return out
+
+
+def _mean_by_cell(values: Array, d: NDArray[np.int64], l: NDArray[np.int64], shape: tuple[int, int]) -> Array:
+    known = np.isfinite(values)
+    total, count = np.zeros(shape), np.zeros(shape)
+    np.add.at(total, (d[known], l[known]), values[known])
+    np.add.at(count, (d[known], l[known]), 1)
+    return np.divide(total, count, out=np.full(shape, np.nan), where=count > 0)
+
+
+def _seed_free_mean(seeds: Array) -> Array:
+    """Mean over replicates after removing each seed's shift within a cell (an additive two-way fit).
+
+    Where every seed ran every learning rate this is the plain mean; where one seed ran only some, its
+    shift would otherwise look like a feature of those learning rates.
+    """
+    known = np.isfinite(seeds)
+    count = known.sum(axis=0)
+    values = np.where(known, seeds, 0.0)
+    mean = np.divide(values.sum(axis=0), count, out=np.full(seeds.shape[1:], np.nan), where=count > 0)
+    if len(seeds) == 1 or (known.all(axis=0) | ~known.any(axis=0)).all():
+        return mean
+    for _ in range(20):
+        residual = np.where(known, seeds - mean, 0.0)
+        per_seed = known.sum(axis=2, keepdims=True)
+        shift = np.divide(residual.sum(axis=2, keepdims=True), per_seed, out=np.zeros(per_seed.shape), where=per_seed > 0)
+        values = np.where(known, seeds - shift, 0.0)
+        mean = np.divide(values.sum(axis=0), count, out=np.full(seeds.shape[1:], np.nan), where=count > 0)
+    return mean
