@@ -22,8 +22,10 @@ Array = NDArray[np.float64]
 
 GAP_SHARE = 0.3  # ρ: the cubic's expected relative error at a gap; chosen by bench/estimators.py
 ROUNDS = 8
+WIDTHS = (1.0, 1 / 3, 1 / 10)  # shares of ρ at which the noise is looked for
+FIRM = 4.0  # degrees of freedom from which on a residual variance is believed
 MISFIT = 1.1  # residuals this much larger than the best are misfit, not noise
-START = 0.01  # from below: a wide first fit would take its own misfit for noise and stay wide
+START = 0.1  # first guess of the noise, as a share of a cell's height
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,13 +103,31 @@ def settle(blocks: list[Block], choice: FitChoice) -> Settled:
     for _ in range(ROUNDS if choice.window != "all" else 1):
         for k, block in enumerate(blocks):
             floor[k] = _floor(block, weights[k], choice, sigma, floor[k])
-        leftover = _leftover(blocks, weights, quantities)
+        widths = [_leftover(blocks, [_wider(w, share) for w in weights], quantities) for share in WIDTHS]
+        # the narrowest width at which every candidate can be judged
+        leftover = next((w for w in widths if w and min(n.freedom for n in w.values()) >= FIRM), widths[-1])
         noise = from_replicates(blocks, [_near(w) for w in weights])
-        if noise is None and leftover:
-            noise = min(leftover.values(), key=lambda candidate: candidate.total)
-        sigma = max(noise.total if noise else 0.0, 0.01 * scale)
+        candidates = [candidate for width in widths for candidate in width.values()]
+        if noise is None and candidates:
+            noise = _believed(candidates)
+        # no freedom left: the weights were too narrow to tell, so widen them and look again
+        sigma = max(noise.total, 0.01 * scale) if noise else 2 * sigma
         weights = [_weigh(b, t, f, sigma, choice) for b, t, f in zip(blocks, there, floor, strict=True)]
     return Settled(weights, noise, {q: _home(q, quantities, leftover, choice) for q in quantities})
+
+
+def _believed(candidates: list[Noise]) -> Noise:
+    """The smallest with freedom enough to mean something; failing that, the one with the most."""
+    firm = [noise for noise in candidates if noise.freedom >= FIRM]
+    if firm:
+        return min(firm, key=lambda noise: noise.total)
+    return max(candidates, key=lambda noise: noise.freedom)
+
+
+def _wider(weight: Array, share: float) -> Array:
+    """The same weights with ρ scaled by `share`: more points, for telling noise from shape."""
+    near = _near(weight)
+    return np.where(near > 0, 1 / (1 + (1 / np.maximum(near, 1e-300) - 1) * share**2), 0.0)
 
 
 def _leftover(blocks: list[Block], weights: list[Array], quantities: list[Quantity]) -> dict[Home, Noise]:

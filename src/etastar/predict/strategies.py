@@ -1,0 +1,185 @@
+"""What does each strategy say about the target? Axis × quantity → a prediction in η and in η_eff."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from etastar.estimate.cells import EffColumn, Group, Quantity
+from etastar.estimate.estimates import Estimates
+from etastar.estimate.flags import Flag, merge_flags
+from etastar.estimate.optimum import Status
+from etastar.laws.loglinear import Axis, Line
+from etastar.predict.convert import Conditions, EffMap, map_for
+from etastar.predict.points import Points, collect, same_params, target_coordinates
+from etastar.scale import Scale
+
+Array = NDArray[np.float64]
+
+
+@dataclass
+class Evidence:
+    """A group's estimates and the maps between its learning rates, fitted once for each set of cells."""
+
+    group: Group
+    estimates: dict[Quantity, Estimates]
+    eff_column: EffColumn = EffColumn.MEAN
+    _maps: dict[tuple[float, bytes], EffMap | None] = field(default_factory=dict)
+
+    def map(self, params: float, allowed: NDArray[np.bool_]) -> EffMap | None:
+        """η_eff → η at this N, from the allowed cells alone."""
+        key = (params, allowed.tobytes())
+        if key not in self._maps:
+            by_params, start = {}, 0
+            for block in self.group.blocks:
+                by_params[block.params] = allowed[start : start + len(block.tokens)]
+                start += len(block.tokens)
+            self._maps[key] = map_for(self.group, params, Conditions.of(self.group, self.eff_column), by_params)
+        return self._maps[key]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One strategy's answer. `reason` says why where there is none; redraws carry its uncertainty."""
+
+    axis: Axis
+    quantity: Quantity
+    group: str
+    target: Scale
+    cells: int = 0
+    log2_value: float | None = None
+    log2_lr: float | None = None
+    value_redraws: Array | None = None
+    lr_redraws: Array | None = None
+    pearson_r: float | None = None
+    bend_leverage: float = 0.0
+    flags: tuple[Flag, ...] = ()
+    reason: str | None = None
+
+    @property
+    def name(self) -> str:
+        """ "data, eff_lr": how tables call it."""
+        return f"{self.axis.value}, {self.quantity.value}"
+
+    def interval(self, level: float, *, of_lr: bool = False) -> tuple[float, float] | None:
+        """log2 interval of the strategy's own quantity, or of η."""
+        redraws = self.lr_redraws if of_lr else self.value_redraws
+        if redraws is None:
+            return None
+        low, high = np.quantile(redraws, [0.5 * (1 - level), 0.5 * (1 + level)])
+        return float(low), float(high)
+
+    @property
+    def lr_sd(self) -> float:
+        """Standard deviation in octaves of η."""
+        return float(np.std(self.lr_redraws)) if self.lr_redraws is not None else float("inf")
+
+
+def predict_strategy(
+    evidence: Evidence, axis: Axis, quantity: Quantity, target: Scale, allowed: NDArray[np.bool_] | None = None
+) -> Prediction:
+    """Extrapolate one law to the target from the allowed cells (all, by default)."""
+    blank = Prediction(axis, quantity, evidence.group.label, target)
+    if quantity not in evidence.estimates:
+        return replace(blank, reason="η_eff was not measured in every run")
+    estimates = evidence.estimates[quantity]
+    if allowed is None:
+        allowed = np.ones(len(estimates.optima), dtype=bool)
+    points = collect(estimates, axis, target, allowed)
+    if isinstance(points, str):
+        return replace(blank, reason=points)
+    return follow(evidence, estimates, points, axis, target, allowed)
+
+
+def follow(
+    evidence: Evidence, estimates: Estimates, points: Points, axis: Axis, target: Scale, allowed: NDArray[np.bool_]
+) -> Prediction:
+    """The line through given points, read off at the target and turned into η."""
+    scales, there = points.scales(axis), target_coordinates(axis, target)
+    if any(np.ptp(scales[:, k]) < 1e-6 for k in range(scales.shape[1])):
+        return Prediction(
+            axis, estimates.quantity, evidence.group.label, target, cells=len(scales), reason="the cells do not vary in scale"
+        )
+    line = Line.through(scales, points.weight)
+    mix = line.at(there)
+    values = points.values(estimates.log2_values)
+    value = float(mix @ values)
+    redraws = points.values(estimates.replicates) @ mix
+    # centre the redraws on the answer: their own mean carries the bias of a nonlinear fit twice
+    redraws = redraws - np.mean(redraws) + value
+    prediction = Prediction(
+        axis=axis,
+        quantity=estimates.quantity,
+        group=evidence.group.label,
+        target=target,
+        cells=len(values),
+        log2_value=value,
+        log2_lr=value,
+        value_redraws=redraws,
+        lr_redraws=redraws,
+        pearson_r=_pearson(scales[:, 0] if axis is not Axis.JOINT else line.features @ (line.operator @ values), values),
+        bend_leverage=line.bend_leverage(there),
+        flags=merge_flags(_reach_flags(scales, there), _cell_flags(estimates, points, axis, target, allowed)),
+    )
+    if estimates.quantity is Quantity.LR:
+        return prediction
+    return _to_lr(evidence, prediction, allowed)
+
+
+def _to_lr(evidence: Evidence, prediction: Prediction, allowed: NDArray[np.bool_]) -> Prediction:
+    estimates = evidence.estimates[Quantity.EFF_LR]
+    params = same_params(estimates, prediction.target.params) or prediction.target.params
+    way = evidence.map(params, allowed)
+    if way is None or prediction.log2_value is None or prediction.value_redraws is None:
+        return replace(prediction, log2_lr=None, lr_redraws=None, reason="too few runs to map η_eff back to η")
+    tokens = prediction.target.tokens
+    centre = float(way.log2_lr(np.array([prediction.log2_value]), tokens)[0])
+    redraws = way.log2_lr(prediction.value_redraws, tokens)
+    # the map's own misses on its runs, drawn afresh (fixed seed: same question, same answer)
+    redraws = redraws + way.error * np.random.default_rng(7).standard_normal(len(redraws))
+    plateau = (Flag.PLATEAU_EFF_LR,) if evidence.eff_column is EffColumn.PLATEAU else ()
+    return replace(
+        prediction, log2_lr=centre, lr_redraws=redraws, flags=merge_flags(prediction.flags, way.flags, plateau)
+    )
+
+
+def _pearson(x: Array, y: Array) -> float | None:
+    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return None
+    return float(np.corrcoef(x, y)[0, 1])
+
+
+def _reach_flags(scales: Array, there: Array) -> list[Flag]:
+    flags = []
+    low, high = scales.min(axis=0), scales.max(axis=0)
+    beyond = np.maximum(there - high, low - there)
+    if (beyond > high - low).any():
+        flags.append(Flag.FAR_EXTRAPOLATION)
+    if (beyond <= 1e-9).all():
+        flags.append(Flag.INTERPOLATION)
+    elif (there < low - 1e-9).any():
+        flags.append(Flag.BELOW_MEASURED_RANGE)
+    return flags
+
+
+def _cell_flags(
+    estimates: Estimates, points: Points, axis: Axis, target: Scale, allowed: NDArray[np.bool_]
+) -> list[Flag]:
+    flags = []
+    if len(points.weight) == 2:
+        flags.append(Flag.TWO_CELLS)
+    if len(points.weight) < 4:
+        flags.append(Flag.FEW_CELLS)
+    near = allowed.copy()
+    if axis is Axis.DATA:
+        near &= np.abs(np.log2(estimates.params / target.params)) <= 0.05
+    elif axis is Axis.MODEL:
+        near &= np.abs(np.log2(estimates.tokens / target.tokens)) <= 0.05
+    statuses = {estimates.optima[k].status for k in np.flatnonzero(near)}
+    if Status.AT_BOUNDARY in statuses:
+        flags.append(Flag.BOUNDARY_CELLS)
+    if statuses & {Status.NO_MINIMUM, Status.TOO_FEW_POINTS}:
+        flags.append(Flag.UNFITTED_CELLS)
+    return flags
