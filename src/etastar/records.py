@@ -296,8 +296,7 @@ def group_labels(table: pa.Table, columns: Iterable[str] | None = None) -> list[
         named = {name: table[name].to_pylist() for name in columns}
     telling = {name: values for name, values in named.items() if len(set(values)) > 1}
     return [
-        ", ".join(f"{name}={_short(values[row])}" for name, values in telling.items())
-        for row in range(table.num_rows)
+        ", ".join(f"{name}={_short(values[row])}" for name, values in telling.items()) for row in range(table.num_rows)
     ]
 
 

@@ -64,6 +64,8 @@ class Group:
     blocks: tuple[Block, ...]
     conditions: dict[str, float | str | None]
     crashed: int
+    shared_trunks: bool  # horizons branch off one trunk, which is paid for once
+    varied: tuple[str, ...]  # conditions that differ within the group
 
     @property
     def has_eff_lr(self) -> bool:
@@ -89,14 +91,15 @@ def build_groups(
             _block(str(label), float(params), rows)
             for (params,), rows in sorted(part.group_by(["params"]), key=lambda item: item[0])
         )
-        groups.append(Group(str(label), blocks, _conditions(part), crashed))
+        varied = tuple(n for n in CONDITION_COLUMNS if part[n].drop_nulls().n_unique() > 1)
+        groups.append(Group(str(label), blocks, _conditions(part), crashed, _shares_trunks(part), varied))
     if not any(group.blocks for group in groups):
         raise InputError("no run finished: every row is crashed", hint="look at the status column")
     return groups
 
 
 def _needed(runs: pa.Table, eff_column: EffColumn) -> list[str]:
-    wanted = ["params", "tokens", "lr", "loss", eff_column.value, "seed", "run", "status", *CONDITION_COLUMNS]
+    wanted = ["params", "tokens", "lr", "loss", eff_column.value, "seed", "run", "trunk", "status", *CONDITION_COLUMNS]
     return [name for name in dict.fromkeys(wanted) if name in runs.column_names]
 
 
@@ -107,6 +110,12 @@ def _conditions(part: pl.DataFrame) -> dict[str, float | str | None]:
         values = part[name].drop_nulls().unique()
         shared[name] = values[0] if len(values) == 1 and part[name].null_count() == 0 else None
     return shared
+
+
+def _shares_trunks(part: pl.DataFrame) -> bool:
+    """Several rows name one trunk, and every row names one."""
+    trunks = part["trunk"]
+    return part.height > 0 and trunks.null_count() == 0 and trunks.n_unique() < part.height
 
 
 def _block(label: str, params: float, rows: pl.DataFrame) -> Block:
@@ -129,7 +138,13 @@ def _block(label: str, params: float, rows: pl.DataFrame) -> Block:
 
 
 def _replicate_axis(
-    rows: pl.DataFrame, order: NDArray[np.int64], d: NDArray[np.int64], l: NDArray[np.int64], nd: int, nl: int, loss: Array
+    rows: pl.DataFrame,
+    order: NDArray[np.int64],
+    d: NDArray[np.int64],
+    l: NDArray[np.int64],
+    nd: int,
+    nl: int,
+    loss: Array,
 ) -> Array:
     """Losses as (S, D, L): by seed where there is one, else by order of appearance in the cell."""
     seed_column = rows["seed"]
@@ -173,7 +188,9 @@ def _seed_free_mean(seeds: Array) -> Array:
     for _ in range(20):
         residual = np.where(known, seeds - mean, 0.0)
         per_seed = known.sum(axis=2, keepdims=True)
-        shift = np.divide(residual.sum(axis=2, keepdims=True), per_seed, out=np.zeros(per_seed.shape), where=per_seed > 0)
+        shift = np.divide(
+            residual.sum(axis=2, keepdims=True), per_seed, out=np.zeros(per_seed.shape), where=per_seed > 0
+        )
         values = np.where(known, seeds - shift, 0.0)
         mean = np.divide(values.sum(axis=0), count, out=np.full(seeds.shape[1:], np.nan), where=count > 0)
     return mean

@@ -164,7 +164,14 @@ class CellFits:
     """The fits of some rows of a block in one degree, with the alternatives that judge the choice."""
 
     def __init__(
-        self, block: Block, rows: NDArray[np.int64], x: Array, weight: Array, degree: int, noise: Noise | None, options: Options
+        self,
+        block: Block,
+        rows: NDArray[np.int64],
+        x: Array,
+        weight: Array,
+        degree: int,
+        noise: Noise | None,
+        options: Options,
     ) -> None:
         self.block, self.rows, self.x, self.weight = block, rows, x, weight
         self.degree, self.noise, self.options = degree, noise, options

@@ -251,7 +251,9 @@ def _floor(block: Block, weight: Array, choice: FitChoice, sigma: float, floor: 
     y = np.nan_to_num(block.loss)
     for degree, rows in by_degree(weight, choice):
         design = block_design(x[rows], weight[rows], degree)
-        low, _ = design.minimiser(design.coefficients(y[rows]), start=x[rows, np.argmin(np.where(weight[rows] > 0, y[rows], np.inf), axis=1)])
+        low, _ = design.minimiser(
+            design.coefficients(y[rows]), start=x[rows, np.argmin(np.where(weight[rows] > 0, y[rows], np.inf), axis=1)]
+        )
         value = design.value(design.coefficients(y[rows]), low)
         inside = np.isfinite(low) & (low >= design.low) & (low <= design.high)
         raw = _lowest(block.loss[rows])

@@ -208,9 +208,7 @@ TOKEN_HORIZON = PublishedLaw(
         "The exponent is the joint fit's over 760M to 2.7B; the same paper's fits per size give 0.70 at "
         "50M, 0.65 at 125M, 0.38 at 350M, 0.32 at 760M and 1.3B, 0.42 at 2.7B."
     ),
-    verified=(
-        "exponent: several secondary sources; exponents per size: a secondary reading of version 3, table 5"
-    ),
+    verified=("exponent: several secondary sources; exponents per size: a secondary reading of version 3, table 5"),
     transfers="tokens",
     rate=_horizon_rate,
     batch_rule=lambda t: 2.0**19,

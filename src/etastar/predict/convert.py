@@ -22,6 +22,7 @@ from etastar.theory.horizon import mean_eff_lr_wsd
 Array = NDArray[np.float64]
 
 WINDOW = 2.5  # octaves of η around each cell's lowest loss: the map is needed near the optimum
+_TABLE = np.arange(-30.0, 5.0, 1 / 64)  # log2 η; linear between, which is exact to 1e-5 octaves
 GOOD_FIT = 0.05  # octaves: a transient that misses the runs by more is not believed
 
 
@@ -55,7 +56,10 @@ class Conditions:
     def of(cls, group: Group, eff_column: EffColumn) -> Conditions | None:
         """The group's own, if it was trained by Adam(W) under WSD with everything known."""
         known = group.conditions
-        if str(known.get("optimizer")).lower() not in ("adamw", "adam") or known.get("schedule") not in ("wsd", "constant"):
+        if str(known.get("optimizer")).lower() not in ("adamw", "adam") or known.get("schedule") not in (
+            "wsd",
+            "constant",
+        ):
             return None
         values = [known.get(name) for name in ("weight_decay", "batch_tokens", "warmup_steps", "decay_steps")]
         if any(not isinstance(value, (int, float)) for value in values):
@@ -80,14 +84,9 @@ class TransientMap:
         )
 
     def log2_lr(self, log2_eff_lr: ArrayLike, tokens: float) -> Array:
-        """Invert by bisection: mean η_eff rises with η."""
-        target = np.asarray(log2_eff_lr, float)
-        low, high = np.full(target.shape, -40.0), np.full(target.shape, 10.0)
-        for _ in range(50):
-            middle = 0.5 * (low + high)
-            below = self.log2_eff_lr(middle, tokens) < target
-            low, high = np.where(below, middle, low), np.where(below, high, middle)
-        return 0.5 * (low + high)
+        """Invert through a fine table: mean η_eff rises with η."""
+        rising = self.log2_eff_lr(_TABLE, tokens)
+        return np.interp(np.asarray(log2_eff_lr, float), rising, _TABLE)
 
 
 def _transient(conditions: Conditions, log2_corr: float, log2_ratio: float, log2_lr: Array, tokens: Array) -> Array:
@@ -132,7 +131,9 @@ class MixedMap:
 
     def log2_lr(self, log2_eff_lr: ArrayLike, tokens: float) -> Array:
         """The line through what the measured sizes say."""
-        return sum((w * m.log2_lr(log2_eff_lr, tokens) for w, m in zip(self.mix, self.maps, strict=True)), np.array(0.0))
+        return sum(
+            (w * m.log2_lr(log2_eff_lr, tokens) for w, m in zip(self.mix, self.maps, strict=True)), np.array(0.0)
+        )
 
 
 def fit_map(block: Block, conditions: Conditions | None, rows: NDArray[np.bool_]) -> EffMap | None:
@@ -157,7 +158,11 @@ def map_for(
     own = [b for b in group.blocks if b.params == params and allowed.get(b.params, np.zeros(0, bool)).any()]
     if own:
         return fit_map(own[0], conditions, allowed[own[0].params])
-    found = [(b, fit_map(b, conditions, allowed[b.params])) for b in group.blocks if allowed.get(b.params, np.zeros(0, bool)).any()]
+    found = [
+        (b, fit_map(b, conditions, allowed[b.params]))
+        for b in group.blocks
+        if allowed.get(b.params, np.zeros(0, bool)).any()
+    ]
     maps = [(b.params, m) for b, m in found if m is not None]
     if not maps:
         return None

@@ -100,7 +100,12 @@ def follow(
     scales, there = points.scales(axis), target_coordinates(axis, target)
     if any(np.ptp(scales[:, k]) < 1e-6 for k in range(scales.shape[1])):
         return Prediction(
-            axis, estimates.quantity, evidence.group.label, target, cells=len(scales), reason="the cells do not vary in scale"
+            axis,
+            estimates.quantity,
+            evidence.group.label,
+            target,
+            cells=len(scales),
+            reason="the cells do not vary in scale",
         )
     line = Line.through(scales, points.weight)
     mix = line.at(there)
@@ -119,7 +124,9 @@ def follow(
         log2_lr=value,
         value_redraws=redraws,
         lr_redraws=redraws,
-        pearson_r=_pearson(scales[:, 0] if axis is not Axis.JOINT else line.features @ (line.operator @ values), values),
+        pearson_r=_pearson(
+            scales[:, 0] if axis is not Axis.JOINT else line.features @ (line.operator @ values), values
+        ),
         bend_leverage=line.bend_leverage(there),
         flags=merge_flags(_reach_flags(scales, there), _cell_flags(estimates, points, axis, target, allowed)),
     )

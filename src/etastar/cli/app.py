@@ -1,0 +1,60 @@
+"""How is etastar started, and how does it fail? The verbs together, and one way to say an error."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from etastar import __version__
+from etastar.cli.demo import demo_command
+from etastar.cli.evaluate import evaluate_command
+from etastar.cli.fit import fit_command
+from etastar.cli.flags import flags_command
+from etastar.cli.predict import predict_command
+from etastar.cli.simulate import simulate_command
+from etastar.errors import EtastarError
+
+app = typer.Typer(
+    name="etastar",
+    help="Find the learning rate for a large pretraining run from runs that cost a fraction of it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("fit")(fit_command)
+app.command("predict")(predict_command)
+app.command("evaluate")(evaluate_command)
+app.command("simulate")(simulate_command)
+app.command("flags")(flags_command)
+app.command("demo")(demo_command)
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: bool = typer.Option(False, "--version", help="Print the version and stop.")) -> None:
+    if version:
+        typer.echo(f"etastar {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; a bad input is one line and a hint on stderr, and exit code 2."""
+    try:
+        app()
+    except EtastarError as error:
+        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        console.print(f"[bold red]error:[/] {escape(_one_line(error.message))}")
+        console.print(f"[bold]hint:[/] {escape(_one_line(error.hint))}")
+        sys.exit(2)
+    except BrokenPipeError:
+        # the reader went away (`| head`): nothing is wrong
+        sys.stderr.close()
+        sys.exit(0)
+
+
+def _one_line(text: str) -> str:
+    """Control characters of hostile file names or values must not reach the terminal."""
+    return "".join(c if c.isprintable() else " " for c in text)

@@ -1,0 +1,106 @@
+"""`etastar simulate`: a world with a known law, to try everything else on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+
+from etastar.errors import InputError, SpecError
+from etastar.scale import parse_positive
+from etastar.simulate import Grid, Shape, Straight, World, simulate
+
+
+def simulate_command(
+    out: Annotated[Path, typer.Option("--out", help="runs.parquet or runs.csv.", show_default=False)],
+    straight: Annotated[Straight, typer.Option(help="Whose optimum is log-linear.")] = Straight.EFF_LR,
+    shape: Annotated[Shape, typer.Option(help="How the loss rises away from the optimum.")] = Shape.CUBIC,
+    widths: Annotated[
+        str, typer.Option(help="GPT widths, 12 layers, vocabulary 50304.")
+    ] = "256,512,768,1024,1536,2048",
+    tokens: Annotated[str, typer.Option(help="D: a list, or FROM:TO:STEP.")] = "5B:100B:2.5B",
+    lrs: Annotated[str, typer.Option(help="log2 η: a list, or FROM:TO:STEP.")] = "-16:-7:1",
+    seeds: Annotated[int, typer.Option(help="Seeds a cell.")] = 1,
+    seed_noise: Annotated[float, typer.Option(help="Loss noise common to a seed.")] = 0.0,
+    trunk_noise: Annotated[float, typer.Option(help="Loss noise of a trunk, shared along D.")] = 0.001,
+    branch_noise: Annotated[float, typer.Option(help="Loss noise of a branch.")] = 0.001,
+    noise_growth: Annotated[float, typer.Option(help="Octaves of noise per octave of η above η*.")] = 0.0,
+    bend: Annotated[float, typer.Option(help="Bend of the law along D, octaves per octave².")] = 0.0,
+    asymmetry: Annotated[float, typer.Option(help="How much faster the loss rises below η*.")] = 0.5,
+    diverges_above: Annotated[float | None, typer.Option(help="Runs this many octaves above η* diverge.")] = None,
+    missing: Annotated[float, typer.Option(help="Share of runs that were never made.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Seed of the world's noise.")] = 0,
+) -> None:
+    """Write the runs of a synthetic world; the defaults are the paper's grid (6 N × 39 D × 10 LRs).
+
+    Example: etastar simulate --out runs.parquet --branch-noise 0.002 && etastar fit runs.parquet
+    """
+    if out.suffix not in (".parquet", ".csv"):
+        raise InputError(f"--out: {out.name!r} is neither .parquet nor .csv", hint="name a file such as runs.parquet")
+    if not out.parent.exists():
+        raise InputError(f"--out: no folder {str(out.parent)!r}", hint="create it first")
+    dials: dict[str, Any] = {
+        "straight": straight, "shape": shape, "seed_noise": seed_noise, "trunk_noise": trunk_noise,
+        "branch_noise": branch_noise, "noise_growth": noise_growth, "bend_tokens": bend, "asymmetry": asymmetry,
+        "diverges_above": diverges_above,
+    }  # fmt: skip
+    try:
+        world = World(**dials)
+        grid = Grid(
+            widths=tuple(int(w) for w in _numbers(widths, "--widths")),
+            tokens=tuple(_numbers(tokens, "--tokens")),
+            log2_lrs=tuple(_numbers(lrs, "--lrs", positive=False)),
+            seeds=seeds,
+            missing=missing,
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise SpecError(
+            f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}, got {first['input']!r}"[:200],
+            hint="see etastar simulate --help",
+        ) from None
+    table = simulate(world, grid, seed=seed)
+    _write(table, out)
+    Console().print(f"wrote {table.num_rows} runs to {out}")
+
+
+def _write(table: pa.Table, out: Path) -> None:
+    """Write beside the target first, so that a broken write leaves the old file whole."""
+    partial = out.with_name(f".{out.name}.partial")
+    try:
+        if out.suffix == ".csv":
+            pacsv.write_csv(table, partial)
+        else:
+            pq.write_table(table, partial)
+        partial.replace(out)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise InputError(f"--out: cannot write {out.name!r}: {error.strerror}", hint="choose another place") from None
+
+
+def _numbers(text: str, what: str, *, positive: bool = True) -> list[float]:
+    """ "5B,10B" or "5B:100B:2.5B" (ends included)."""
+    read = (lambda part: parse_positive(part, what=what)) if positive else (lambda part: _plain(part, what))
+    if ":" not in text:
+        return [read(part) for part in text.split(",") if part.strip()]
+    parts = text.split(":")
+    if len(parts) != 3:
+        raise InputError(f"{what}: {text!r} is neither a list nor FROM:TO:STEP", hint="write 5B:100B:2.5B")
+    low, high, step = read(parts[0]), read(parts[1]), parse_positive(parts[2], what=what)
+    count = int(round((high - low) / step, 6)) + 1
+    if not 1 <= count <= 10_000:
+        raise InputError(f"{what}: {text!r} has {count} values", hint="between 1 and 10000 values")
+    return [low + step * k for k in range(count)]
+
+
+def _plain(text: str, what: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{what}: cannot read {text!r}", hint="log2 of a learning rate, e.g. -10") from None
