@@ -148,10 +148,10 @@ class TokenStream:
     def map(cls, folder: Path, shards: tuple[Shard, ...], dtype: str) -> TokenStream:
         """Memory-map the shards of one split."""
         kind = little_endian(dtype)
-        parts = [
-            np.memmap(folder / s.file, kind, mode="r", shape=(s.tokens,)).view(np.ndarray) for s in shards
-        ]
-        return cls(parts, [str(folder / shard.file) for shard in shards])
+        paths = [folder / shard.file for shard in shards]
+        # plain views: slicing an np.memmap itself costs more than the copy of a window
+        parts = [np.memmap(path, kind, mode="r").view(np.ndarray) for path in paths]
+        return cls(parts, [str(path) for path in paths])
 
     def windows(self, starts: np.ndarray, length: int) -> np.ndarray:
         """`length` tokens from each start, as int64 rows."""

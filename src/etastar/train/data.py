@@ -91,7 +91,7 @@ class Corpus:
             raise InputError(
                 f"corpus {self.name} has {self.validation_tokens} validation tokens, "
                 f"{sequences} sequences of {length} need {sequences * length + 1}",
-                hint=f"evaluate on at most {count * length} tokens, or prepare the corpus with more validation",
+                hint=f"evaluate on at most {count * length} tokens, or hold out more documents",
             )
         starts = np.arange(sequences, dtype=np.int64) * count // sequences * length
         return self._read(self._held_out, starts, length)
