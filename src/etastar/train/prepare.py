@@ -100,6 +100,8 @@ def _clear(out: Path) -> None:
 
 def run_prepare(**settings: Any) -> Corpus:
     """`prepare` with settings as typed on a command line, with a display."""
+    if settings.get("separator"):  # a shell hands \\n over as two characters
+        settings["separator"] = settings["separator"].replace("\\n", "\n").replace("\\t", "\t")
     try:
         config = PrepareConfig(**settings)
     except ValidationError as error:

@@ -87,7 +87,7 @@ def _parquet_documents(source: Source, reading: Reading) -> Iterator[str]:
         with pyarrow.parquet.ParquetFile(source.name) as file:
             schema = file.schema_arrow
             if reading.column not in schema.names:
-                _text_of({name: None for name in schema.names}, reading.column, source.name)
+                _text_of(dict.fromkeys(schema.names), reading.column, source.name)
             rows = file.metadata.num_rows
             seen = 0
             for batch in file.iter_batches(batch_size=1024, columns=[reading.column]):

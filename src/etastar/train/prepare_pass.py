@@ -16,9 +16,9 @@ import numpy as np
 from etastar.errors import InputError
 from etastar.train.corpus_shards import JOURNAL, MANIFEST, TOKENIZER, Manifest, Shard
 from etastar.train.prepare_config import PrepareConfig
-from etastar.train.prepare_progress import Progress
 from etastar.train.prepare_documents import read_documents
 from etastar.train.prepare_pieces import read_pieces
+from etastar.train.prepare_progress import Progress
 from etastar.train.prepare_sources import Source
 from etastar.train.prepare_vocabulary import Vocabulary, held_out
 from etastar.train.prepare_writer import Journal, SplitWriter, replace, written

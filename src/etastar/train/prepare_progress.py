@@ -44,20 +44,24 @@ class PlainProgress:
     """Lines on standard error, the progress at most every five seconds."""
 
     def __init__(self) -> None:
-        self._start = self._last = time.monotonic()
+        self._start = 0.0
+        self._last = 0.0
 
     def note(self, sentence: str) -> None:
         print(sentence, file=sys.stderr, flush=True)
 
     def advance(self, *, done: int, total: int, tokens: int) -> None:
         now = time.monotonic()
+        if (
+            not self._start
+        ):  # the clock starts with the first tokens: what came before says nothing of their pace
+            self._start = self._last = now
         if now - self._last < _PLAIN_SECONDS:
             return
         self._last = now
         share = f"{100 * done / total:.0f} % of the input, " if total else ""
-        left = (
-            f", about {(now - self._start) * (total - done) / done:.0f} s left" if 0 < done <= total else ""
-        )
+        seconds = (now - self._start) * (total - done) / done if done else 0.0
+        left = f", about {seconds:.0f} s left" if total else ""
         self.note(f"{share}{format_number(tokens)} tokens{left}")
 
     def close(self) -> None: ...

@@ -14,8 +14,8 @@ from pathlib import Path
 from etastar.errors import InputError
 from etastar.train.corpus_shards import TOKENIZER
 from etastar.train.prepare_config import PrepareConfig
-from etastar.train.prepare_progress import Progress
 from etastar.train.prepare_documents import read_documents
+from etastar.train.prepare_progress import Progress
 from etastar.train.prepare_sources import Source
 from etastar.train.prepare_tokenizer import describe, encoder, read_tokenizer_json, train_bpe
 from etastar.train.prepare_writer import replace
