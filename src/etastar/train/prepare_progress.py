@@ -54,7 +54,7 @@ class PlainProgress:
         now = time.monotonic()
         if (
             not self._start
-        ):  # the clock starts with the first tokens: what came before says nothing of their pace
+        ):  # what came before the first tokens says nothing of their pace
             self._start = self._last = now
         if now - self._last < _PLAIN_SECONDS:
             return
