@@ -52,9 +52,7 @@ class PlainProgress:
 
     def advance(self, *, done: int, total: int, tokens: int) -> None:
         now = time.monotonic()
-        if (
-            not self._start
-        ):  # what came before the first tokens says nothing of their pace
+        if not self._start:  # what came before the first tokens says nothing of their pace
             self._start = self._last = now
         if now - self._last < _PLAIN_SECONDS:
             return
