@@ -452,6 +452,7 @@ def test_the_hub_out_of_reach_is_one_line(bad_inputs: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_hub_data_sets_stream_like_files(tmp_path: Path) -> None:
     pytest.importorskip("datasets")
     folder = tmp_path / "data"

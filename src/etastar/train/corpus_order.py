@@ -28,9 +28,7 @@ def _mix(values: np.ndarray, key: np.ndarray) -> np.ndarray:
     """A 64-bit avalanche of each value under one key (array arithmetic wraps, as is meant here)."""
     mixed = (values + key) * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0xD6E8FEB86659FD93)
-    return mixed >> np.uint64(
-        2
-    )  # the high bits are the well-mixed ones; two spare bits keep a sum from wrapping
+    return mixed >> np.uint64(24)  # the high bits mix best, and adding a coordinate cannot wrap
 
 
 def _shuffle_once(cells: np.ndarray, rows: np.uint64, columns: np.uint64, keys: np.ndarray) -> np.ndarray:
