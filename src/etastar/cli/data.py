@@ -47,9 +47,7 @@ def prepare(
     vocab: Annotated[str | None, typer.Option(help="Vocabulary of token files, or a padded one.")] = None,
     document_start: Annotated[str | None, typer.Option(help="Token that starts a document.")] = None,
     column: Annotated[str, typer.Option(help="Text column of JSONL, Parquet and data sets.")] = "text",
-    separator: Annotated[
-        str | None, typer.Option(help=r"Cut text files into documents here, e.g. '\n\n'.")
-    ] = None,
+    separator: Annotated[str | None, typer.Option(help=r"Cut text files into documents here, e.g. '\n\n'.")] = None,
     hf_config: Annotated[str | None, typer.Option(help="Configuration, e.g. sample-10BT.")] = None,
     hf_split: Annotated[str, typer.Option(help="Split of the data set to read.")] = "train",
     validation_every: Annotated[str, typer.Option(help="Hold out one document in so many.")] = "50",
@@ -107,9 +105,7 @@ def info(
             "documents": f"{manifest.documents} (and {manifest.empty_documents} empty ones left out)",
             "tokenizer": manifest.tokenizer or "not kept",
             "identity": manifest.identity,
-            "state": "whole: every shard matches its sha256"
-            if verify
-            else "whole by size (--verify reads it)",
+            "state": "whole: every shard matches its sha256" if verify else "whole by size (--verify reads it)",
         }
         for name, value in lines.items():
             typer.echo(f"{name:<16}{value}")

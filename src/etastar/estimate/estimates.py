@@ -18,14 +18,12 @@ from etastar.estimate.flags import Flag, merge_flags
 from etastar.estimate.noise import Noise, draw, sigma_scales
 from etastar.estimate.optimum import Optimum, Polynomial, Status
 from etastar.estimate.polynomial import Design
-from etastar.estimate.weights import FitChoice, Home, Settled, block_design, by_degree, coordinate, settle
+from etastar.estimate.weights import FitChoice, Home, Settled, block_design, by_degree, coordinate, gaps, settle
 
 Array = NDArray[np.float64]
 
 # A quadratic cannot see the asymmetry of the loss; its bias per octave of half-window, from bench/estimators.py
 QUADRATIC_BIAS = 0.1
-# No polynomial follows a loss exactly: the error it is credited with, as a share of each point's gap
-MISFIT_SHARE = 0.1
 # Points that weigh at least this much of the heaviest are those the polynomial answers for
 NEAR = 0.25
 
@@ -84,14 +82,22 @@ def estimate_group(group: Group, options: Options = Options()) -> dict[Quantity,
     rng = np.random.default_rng(options.seed)
     replicates = _affordable(options.replicates, blocks)
     scales = sigma_scales(settled.noise, replicates, rng) if settled.noise else np.ones(replicates)
-    draws = [_draw(settled.noise, b, replicates, rng, scales) for b in blocks]
+    draws = [
+        draw(settled.noise, b.count, replicates=replicates, rng=rng, sigma_scale=scales)
+        if settled.noise
+        else np.zeros((replicates, *b.loss.shape))
+        for b in blocks
+    ]
+    # what no polynomial follows, alike at all D of one LR
+    misfits = [gaps(b) * rng.standard_normal((replicates, 1, b.loss.shape[1])) for b in blocks]
     pick = rng.integers(0, 4, replicates)
     quantities = [Quantity.LR, *([Quantity.EFF_LR] if group.has_eff_lr else [])]
     found: dict[Quantity, Estimates] = {}
     for quantity in quantities:
         optima, columns = [], []
         for k, block in enumerate(blocks):
-            cells, reps = _estimate_block(block, settled.weights[k], settled, draws[k], pick, quantity, options)
+            eps = draws[k] + settled.misfit[quantity] * misfits[k]
+            cells, reps = _estimate_block(block, settled.weights[k], settled, eps, pick, quantity, options)
             optima.extend(cells)
             columns.append(reps)
         found[quantity] = Estimates(group, quantity, tuple(optima), np.concatenate(columns, axis=1), settled.noise)
@@ -103,17 +109,6 @@ def _affordable(wanted: int, blocks: list[Block]) -> int:
     largest = max(block.loss.size for block in blocks)
     cells = sum(len(block.tokens) for block in blocks)
     return int(max(50, min(wanted, 4e7 // max(largest, 1), 6e7 // max(cells, 1))))
-
-
-def _draw(noise: Noise | None, block: Block, replicates: int, rng: np.random.Generator, scales: Array) -> Array:
-    """(B, D, L): seed noise, and the misfit that every polynomial has, alike at all D of one LR."""
-    known = np.isfinite(block.loss)
-    lowest = np.min(np.where(known, block.loss, np.inf), axis=1, keepdims=True)
-    gap = np.where(known, block.loss - np.where(np.isfinite(lowest), lowest, 0.0), 0.0)
-    misfit = MISFIT_SHARE * gap * rng.standard_normal((replicates, 1, block.loss.shape[1]))
-    if noise is None:
-        return misfit
-    return misfit + draw(noise, block.count, replicates=replicates, rng=rng, sigma_scale=scales)
 
 
 def _estimate_block(

@@ -41,6 +41,7 @@ class Residuals:
     residual: Array  # (D, L)
     maker: Array  # (D, L, L), M, scaled by the replicates behind each loss
     weight: Array  # (D, L)
+    rows: NDArray[np.int64]  # which rows of the block these are
 
 
 def pool_residuals(parts: list[Residuals]) -> Noise | None:

@@ -23,6 +23,8 @@ Array = NDArray[np.float64]
 GAP_SHARE = 0.3  # ρ: the cubic's expected relative error at a gap; chosen by bench/estimators.py
 ROUNDS = 8
 WIDTHS = (1.0, 1 / 3, 1 / 10)  # shares of ρ at which the noise is looked for
+MISFIT_FACTOR = 2.0
+MISFIT_RANGE = (0.08, 0.3)  # no polynomial is credited with less, none needs more
 FIRM = 4.0  # degrees of freedom from which on a residual variance is believed
 MISFIT = 1.1  # residuals this much larger than the best are misfit, not noise
 START = 0.1  # first guess of the noise, as a share of a cell's height
@@ -80,6 +82,7 @@ class Settled:
     weights: list[Array]  # per block, (D, L)
     noise: Noise | None
     homes: dict[Quantity, Home]
+    misfit: dict[Quantity, float]  # error of the fit at a point, as a share of the point's gap
 
 
 def coordinate(block: Block, quantity: Quantity) -> Array:
@@ -113,7 +116,30 @@ def settle(blocks: list[Block], choice: FitChoice) -> Settled:
         # no freedom left: the weights were too narrow to tell, so widen them and look again
         sigma = max(noise.total, 0.01 * scale) if noise else 2 * sigma
         weights = [_weigh(b, t, f, sigma, choice) for b, t, f in zip(blocks, there, floor, strict=True)]
-    return Settled(weights, noise, {q: _home(q, quantities, leftover, choice) for q in quantities})
+    homes = {q: _home(q, quantities, leftover, choice) for q in quantities}
+    misfit = {q: _misfit(blocks, weights, home, noise) for q, home in homes.items()}
+    return Settled(weights, noise, homes, misfit)
+
+
+def gaps(block: Block) -> Array:
+    """How far each loss lies above its cell's lowest, 0 where there is none."""
+    known = np.isfinite(block.loss)
+    lowest = _lowest(block.loss)
+    return np.where(known, block.loss - np.where(np.isfinite(lowest), lowest, 0.0)[:, None], 0.0)
+
+
+def _misfit(blocks: list[Block], weights: list[Array], home: Home, noise: Noise | None) -> float:
+    """The m for which errors of m·gap explain what a wider fit leaves over beyond the noise."""
+    excess = reach = 0.0
+    for block, weight in zip(blocks, weights, strict=True):
+        gap = gaps(block)
+        for part in _residuals(block, coordinate(block, home.coordinate), _wider(weight, WIDTHS[1]), home.degree):
+            made = part.weight[..., None] * part.maker
+            variance = noise.total**2 if noise else 0.0
+            excess += float(((part.weight * part.residual) ** 2).sum() - variance * (made**2).sum())
+            reach += float((made**2 * gap[part.rows][:, None, :] ** 2).sum())
+    share = np.sqrt(max(excess, 0.0) / reach) if reach > 0 else 0.0
+    return float(np.clip(MISFIT_FACTOR * share, *MISFIT_RANGE))
 
 
 def _believed(candidates: list[Noise]) -> Noise:
@@ -240,7 +266,7 @@ def _residuals(block: Block, x: Array, weight: Array, degree: int) -> list[Resid
         eye = np.eye(weight.shape[1])[None] * there[:, None, :]
         maker = eye - np.matmul(design.basis, design.operator) * there[..., None]
         maker = maker / np.sqrt(np.maximum(block.count[rows], 1))[:, None, :]
-        parts.append(Residuals(residual, maker, _near(weight[rows])))
+        parts.append(Residuals(residual, maker, _near(weight[rows]), rows))
     return parts
 
 

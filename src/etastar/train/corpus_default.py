@@ -54,9 +54,7 @@ def _is_utf8(path: Path) -> bool:
     return True
 
 
-def default_corpus(
-    *, vocab: int = 4096, cache: str | Path | None = None, progress: Progress | None = None
-) -> Corpus:
+def default_corpus(*, vocab: int = 4096, cache: str | Path | None = None, progress: Progress | None = None) -> Corpus:
     """The standard library as a corpus; made on the first call, found in the cache afterwards.
 
     Processes that ask for it at the same time wait for the first.

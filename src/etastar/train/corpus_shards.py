@@ -76,9 +76,7 @@ def read_manifest(folder: Path) -> Manifest:
                 hint="run the same `etastar data prepare` again: it goes on from where it stopped",
             )
         what = "holds no manifest.json" if folder.is_dir() else "is not a folder"
-        raise InputError(
-            f"{folder} {what}", hint="make a corpus with `etastar data prepare ... --out FOLDER`"
-        )
+        raise InputError(f"{folder} {what}", hint="make a corpus with `etastar data prepare ... --out FOLDER`")
     try:
         return Manifest.model_validate_json(path.read_bytes())
     except ValidationError as error:

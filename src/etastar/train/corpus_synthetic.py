@@ -54,9 +54,7 @@ class SyntheticLanguage:
         before = last = stream[0] = np.full(documents, DOCUMENT_START)
         for position in range(1, _DOCUMENT):
             rank = ranks[position]
-            token = np.where(
-                from_fine[position], self.fine[before % _GROUPS, last, rank], self.coarse[last, rank]
-            )
+            token = np.where(from_fine[position], self.fine[before % _GROUPS, last, rank], self.coarse[last, rank])
             stream[position] = token
             before, last = last, token
         return np.ascontiguousarray(stream.T).reshape(-1)[:tokens]

@@ -28,9 +28,7 @@ class Corpus:
     ones; `identity` is a hash of the content, and goes into run ids.
     """
 
-    def __init__(
-        self, *, vocab: int, identity: str, train: TokenStream, held_out: TokenStream, name: str
-    ) -> None:
+    def __init__(self, *, vocab: int, identity: str, train: TokenStream, held_out: TokenStream, name: str) -> None:
         self.vocab = vocab
         self.identity = identity
         self.name = name
@@ -125,9 +123,7 @@ class SyntheticCorpus(Corpus):
         self, *, vocab: int = 256, seed: int = 0, tokens: int = 1_000_000, validation_tokens: int = 65_536
     ) -> None:
         if vocab < 16:
-            raise InputError(
-                f"vocab {vocab} is below 16", hint="the synthetic language needs 16 tokens or more"
-            )
+            raise InputError(f"vocab {vocab} is below 16", hint="the synthetic language needs 16 tokens or more")
         _at_least_one(tokens=tokens, validation_tokens=validation_tokens)
         language = SyntheticLanguage.of(vocab=vocab, seed=seed)
         train, held_out = (

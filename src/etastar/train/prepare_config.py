@@ -65,13 +65,9 @@ class PrepareConfig(BaseModel):
         sources = [*find_sources(self.validation, role="validation"), *find_sources(self.inputs, role=role)]
         of_tokens = {source.kind == "tokens" for source in sources}
         if len(of_tokens) > 1:
-            raise InputError(
-                "token files and texts cannot be mixed in one corpus", hint="prepare one or the other"
-            )
+            raise InputError("token files and texts cannot be mixed in one corpus", hint="prepare one or the other")
         if of_tokens == {True} and self.train_bpe is not None:
-            raise InputError(
-                "--train-bpe needs text, the inputs are tokens", hint="give --tokenizer FILE or --vocab N"
-            )
+            raise InputError("--train-bpe needs text, the inputs are tokens", hint="give --tokenizer FILE or --vocab N")
         if self.train_bpe is not None and self.tokenizer is not None:
             raise InputError("--tokenizer and --train-bpe exclude each other", hint="give one of them")
         return sources

@@ -97,9 +97,7 @@ def _parquet_documents(source: Source, reading: Reading) -> Iterator[str]:
                 source.done = source.size * seen // max(rows, 1)
     except (pyarrow.ArrowException, OSError) as error:
         first_line = str(error).partition("\n")[0]
-        raise InputError(
-            f"{source.name} cannot be read: {first_line}", hint="is it a whole Parquet file?"
-        ) from error
+        raise InputError(f"{source.name} cannot be read: {first_line}", hint="is it a whole Parquet file?") from error
 
 
 def _hub_documents(source: Source, reading: Reading, skip: int) -> Iterator[str]:

@@ -39,14 +39,10 @@ class Pass:
         progress: Progress,
     ) -> None:
         self._config, self._sources, self._vocabulary, self._progress = config, sources, vocabulary, progress
-        self._reading = changed(
-            config.reading, vocab=vocabulary.size, document_start=vocabulary.document_start
-        )
+        self._reading = changed(config.reading, vocab=vocabulary.size, document_start=vocabulary.document_start)
         self._dtype = "uint16" if vocabulary.size <= 1 << 16 else "uint32"
         self._writers = {
-            split: SplitWriter(
-                config.out, split, dtype=self._dtype, shard_tokens=config.shard_tokens, state=state
-            )
+            split: SplitWriter(config.out, split, dtype=self._dtype, shard_tokens=config.shard_tokens, state=state)
             for split, state in (("train", journal.train), ("validation", journal.validation))
         }
         self.journal = journal
@@ -107,9 +103,7 @@ class Pass:
             whole = self._vocabulary.encode is not None or role == "split"
             documents += 1 if whole else int(np.count_nonzero(tokens == self._vocabulary.document_start))
         place = {"source": group[-1][0], "item": group[-1][1]}
-        self.journal = self.journal.model_copy(
-            update=place | {"documents": documents, "empty_documents": empty}
-        )
+        self.journal = self.journal.model_copy(update=place | {"documents": documents, "empty_documents": empty})
 
     def _encoded(self, group: list[_Entry]) -> Iterator[np.ndarray]:
         """Tokens of each item, the document start before each text; none for an empty document."""

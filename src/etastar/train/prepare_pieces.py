@@ -41,8 +41,7 @@ def _token_blocks(source: Source, reading: Reading) -> Iterator[np.ndarray]:
             if tokens.max() >= reading.vocab:
                 at = int(np.argmax(tokens >= reading.vocab))
                 raise InputError(
-                    f"{source.name}: token {tokens[at]} at position {position + at}, "
-                    f"vocabulary is {reading.vocab}",
+                    f"{source.name}: token {tokens[at]} at position {position + at}, vocabulary is {reading.vocab}",
                     hint="give the tokenizer the file was made with (--tokenizer) or its size (--vocab)",
                 )
             position += len(tokens)

@@ -90,9 +90,7 @@ def encoder(tokenizer_json: str, *, name: str) -> Callable[[list[str]], list[lis
 def train_bpe(documents: Iterable[str], *, vocab: int) -> str:
     """A byte-level BPE of (at most) `vocab` tokens, trained on a spread sample; token 0 starts documents."""
     if vocab < 257:
-        raise InputError(
-            f"--train-bpe {vocab} is below 257", hint="256 bytes and the document start come first"
-        )
+        raise InputError(f"--train-bpe {vocab} is below 257", hint="256 bytes and the document start come first")
     tokenizers = _tokenizers()
     from tokenizers import decoders, models, pre_tokenizers, trainers
 
