@@ -8,6 +8,7 @@ the part of a differing fit choice (wider, narrower, quartic) that noise does no
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,15 +50,15 @@ class Estimates:
     replicates: Array
     noise: Noise | None
 
-    @property
+    @cached_property
     def params(self) -> Array:
         return np.array([o.params for o in self.optima])
 
-    @property
+    @cached_property
     def tokens(self) -> Array:
         return np.array([o.tokens for o in self.optima])
 
-    @property
+    @cached_property
     def log2_values(self) -> Array:
         return np.array([o.log2_value for o in self.optima])
 
@@ -69,7 +70,7 @@ class Estimates:
             index -= len(block.tokens)
         raise IndexError(index)
 
-    @property
+    @cached_property
     def usable(self) -> NDArray[np.bool_]:
         """Cells whose optimum may carry a law."""
         return np.array([o.status is Status.INTERIOR for o in self.optima], dtype=bool)

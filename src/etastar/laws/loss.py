@@ -41,10 +41,12 @@ class LossLaw:
         """D_extra / D that makes up for a loss gap at `tokens`; inf where no amount of data does."""
         gap = np.asarray(gap, float)
         if not self.identified:
-            return np.expm1(gap / -self.slope) if self.slope < 0 else np.where(gap > 0, np.inf, 0.0)
+            exponent = gap / -self.slope if self.slope < 0 else np.where(gap > 0, np.inf, 0.0)
+            return np.where(exponent < 50, np.expm1(np.minimum(exponent, 50)), np.inf)
         left = 1 - gap / (self.amplitude * (tokens / self.reference) ** -self.gamma)
-        with np.errstate(divide="ignore"):
-            return np.where(left > 0, np.maximum(left, 1e-300) ** (-1 / self.gamma) - 1, np.inf)
+        exponent = -np.log(np.maximum(left, 1e-300)) / self.gamma
+        # beyond e^50 of the run's own data is as good as never
+        return np.where((left > 0) & (exponent < 50), np.expm1(np.minimum(exponent, 50)), np.inf)
 
 
 def fit_loss_law(tokens: ArrayLike, loss: ArrayLike) -> LossLaw | None:

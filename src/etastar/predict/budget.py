@@ -40,8 +40,7 @@ def sweep_cost(group: Group, cells: list[tuple[float, float]], target: Scale) ->
     flop = 0.0
     counts = []
     for block in group.blocks:
-        wanted = [d for n, d in cells if n == block.params]
-        rows = np.array([bool(np.any(np.isclose(d, wanted, rtol=1e-6))) for d in block.tokens])
+        rows = np.isin(block.tokens, [d for n, d in cells if n == block.params])
         if not rows.any():
             continue
         ran = np.isfinite(block.seeds[:, rows]) | block.diverged[None, rows]

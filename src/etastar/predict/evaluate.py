@@ -186,9 +186,9 @@ def _predict(
     estimates = evidence.estimates[quantity]
     # the map from η_eff to η may look at what the training set's trunks passed on their way, no further
     longest = {n: max(d for m, d in training if m == n) for n, _ in training}
-    allowed = np.array(
-        [t <= longest.get(n, 0.0) * (1 + 1e-9) for n, t in zip(estimates.params, estimates.tokens, strict=True)]
-    )
+    allowed = np.zeros(len(estimates.optima), dtype=bool)
+    for n, d in longest.items():
+        allowed |= (estimates.params == n) & (estimates.tokens <= d * (1 + 1e-9))
     points: list[Points] = []
     for n, d in training:
         point = at_tokens(estimates, n, d, estimates.usable)
