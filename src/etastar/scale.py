@@ -36,7 +36,9 @@ def parse_number(text: str | float | int, *, what: str = "a number") -> float:
     else:
         value = math.nan
     if not math.isfinite(value):
-        raise InputError(f"{what}: cannot read {stripped[:60]!r}", hint='write 707M, 100B, 0.5T, 2^-9 or 3e-4')
+        raise InputError(
+            f"{what}: cannot read {stripped[:60]!r}", hint="write 707M, 100B, 0.5T, 2^-9 or 3e-4"
+        )
     return value
 
 

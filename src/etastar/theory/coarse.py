@@ -1,0 +1,158 @@
+"""What is the mean η_eff of a planned run, quickly enough to be solved for η?
+
+The recursion of `recursion` in some hundreds of segments instead of every step. The first steps, where
+the correlation c builds up, are taken one by one; after them c follows the LR with a lag of 1/(1−αβ₁)
+steps, and over a segment of n steps with LR sums S₁ = Σs, S₂ = Σs²p² the norm moves as at a constant LR:
+
+    W² ← α^{2n}·W² + η²U²·(S₂/n)·(1+αβ₁)/(1−αβ₁)·(1−α^{2n})/(1−α²),   α = 1 − ηλ·S₁/n.
+
+Tests hold the mean within 0.2 % of the exact one over the schedules and LRs of the paper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from etastar.theory.dynamics import Floats, decay_per_step, eff_lr_of_step
+from etastar.theory.schedules import Schedule, factors_of
+
+_RESOLUTION = 100  # segments for each unit of the clock below
+
+
+@dataclass(frozen=True)
+class CoarseRun:
+    """Means over the whole run, and the end state."""
+
+    mean_eff_lr: Floats
+    final_weight_norm: Floats
+
+
+def coarse_run(
+    schedule: Schedule | Floats,
+    *,
+    lr: ArrayLike,
+    weight_decay: ArrayLike,
+    beta1: ArrayLike,
+    weight_norm0: ArrayLike,
+    update_norm: ArrayLike,
+    update_profile: Floats | None = None,
+    independent_decay: bool = False,
+) -> CoarseRun:
+    """Mean η_eff and final norm of a run, for all broadcast columns; `update_profile` is (T,) here."""
+    s = factors_of(schedule)
+    p = np.ones_like(s) if update_profile is None else np.asarray(update_profile, float)
+    eta, lam, beta, w0, norm = np.broadcast_arrays(
+        *(np.asarray(x, float) for x in (lr, weight_decay, beta1, weight_norm0, update_norm))
+    )
+    delta_peak = decay_per_step(eta, lam, independent_decay=independent_decay)
+    lag = 1.0 / (1.0 - float(np.max(np.abs(beta), initial=0.0)))
+    head = min(len(s), max(64, int(np.ceil(12.0 * lag))))
+    squared, total = _head(s[:head], p[:head], eta, delta_peak, beta, w0, norm, independent_decay)
+    if head < len(s):
+        segments = _segments(s, p, _edges(s, p, head))
+        squared, more = _tail(segments, squared, eta, delta_peak, beta, norm, independent_decay)
+        total = total + more
+    return CoarseRun(total / len(s), np.sqrt(squared))
+
+
+def _head(
+    s: Floats,
+    p: Floats,
+    eta: Floats,
+    delta_peak: Floats,
+    beta: Floats,
+    w0: Floats,
+    norm: Floats,
+    independent_decay: bool,
+) -> tuple[Floats, Floats]:
+    """The first steps one by one: W² after them, and the sum of their η_eff."""
+    squared, dot, total = w0**2, np.zeros_like(eta), np.zeros_like(eta)
+    stretch = np.append(p[1:] / p[:-1], 1.0)
+    for factor, scale, longer in zip(s, p, stretch, strict=True):
+        delta = delta_peak if independent_decay else factor * delta_peak
+        rate, size = factor * eta, scale * norm
+        total += eff_lr_of_step(squared, dot, lr=rate, delta=delta, update_norm=size)
+        alpha = 1.0 - delta
+        squared = alpha**2 * squared + (rate * size) ** 2 - 2.0 * alpha * rate * dot
+        dot = beta * (alpha * dot - rate * size**2) * longer
+    return squared, total
+
+
+@dataclass(frozen=True)
+class _Segments:
+    steps: Floats
+    s: Floats  # mean factor
+    ssp: Floats  # mean of s·p
+    sspp: Floats  # mean of s²·p²
+    slope: Floats  # change of s·p a step
+
+
+def _edges(s: Floats, p: Floats, head: int) -> np.ndarray:
+    """Segment borders: equal steps of a clock that runs with log t, with t, and where the LR moves."""
+    t = np.arange(head, len(s), dtype=float)
+    moved = np.abs(np.diff(s * p, append=s[-1] * p[-1]))[head:] / (s * p).max()
+    relative = np.abs(
+        np.diff(np.log(np.maximum(s, 1e-3 * s.max())), append=np.log(max(s[-1], 1e-3 * s.max())))
+    )
+    rate = 1.0 / t * 0.5 + 0.5 / len(s) + moved + 0.1 * relative[head:]
+    clock = np.cumsum(rate) * _RESOLUTION
+    borders = np.searchsorted(clock, np.arange(1.0, clock[-1]))
+    return np.unique(np.concatenate(([head], head + borders, [len(s)])))
+
+
+def _segments(s: Floats, p: Floats, edges: np.ndarray) -> _Segments:
+    def means(values: Floats) -> Floats:
+        return np.diff(np.concatenate(([0.0], np.cumsum(values)))[edges]) / np.diff(edges)
+
+    product = s * p
+    rise = np.diff(product, prepend=product[0])
+    return _Segments(np.diff(edges).astype(float), means(s), means(product), means(product**2), means(rise))
+
+
+def _tail(
+    segments: _Segments,
+    squared: Floats,
+    eta: Floats,
+    delta_peak: Floats,
+    beta: Floats,
+    norm: Floats,
+    independent_decay: bool,
+) -> tuple[Floats, Floats]:
+    """The segments after the head: the final W², and the sum of η_eff over them."""
+    total = np.zeros_like(eta)
+    growth_peak = (eta * norm) ** 2
+    for k, n in enumerate(segments.steps):
+        delta = delta_peak if independent_decay else segments.s[k] * delta_peak
+        inside = 1.0 / (1.0 - (1.0 - delta) * beta)
+        lagged = segments.sspp[k] - segments.slope[k] * segments.ssp[k] * inside
+        growth = growth_peak * np.maximum(segments.sspp[k] + 2.0 * (inside - 1.0) * lagged, 0.0)
+        middle = _advance(squared, growth, delta, 0.5 * n)
+        end = _advance(squared, growth, delta, n)
+        if segments.ssp[k] > 0:
+            first, last = squared**-0.5, end**-0.5
+            # Simpson's mean, and Euler's term, since η_eff(t) is of the norm before the step
+            inverse = (first + 4.0 * middle**-0.5 + last) / 6.0 + (first - last) / (2.0 * n)
+            total += n * _correction(middle, segments, k, eta, delta, beta, norm) * inverse
+        squared = end
+    return squared, total
+
+
+def _advance(squared: Floats, growth: Floats, delta: Floats, n: float) -> Floats:
+    """W² after n steps at a constant LR: α^{2n}·W² + growth·(1 − α^{2n})/(1 − α²)."""
+    exponent = 2.0 * n * np.log1p(-delta)
+    safe = np.where(delta > 0, delta * (2.0 - delta), 1.0)
+    return np.exp(exponent) * squared + growth * np.where(delta > 0, -np.expm1(exponent) / safe, n)
+
+
+def _correction(
+    squared: Floats, segments: _Segments, k: int, eta: Floats, delta: Floats, beta: Floats, norm: Floats
+) -> Floats:
+    """η_eff·W of the segment: η·U·mean(s·p), times what the exact η_eff is of η·U/W at the middle."""
+    rate = eta * segments.ssp[k]  # U's profile may ride on the LR: only their product moves w
+    dot = -beta * rate * norm**2 / (1.0 - (1.0 - delta) * beta)
+    # at the edge of what is possible (W barely above ηU) the quasi-steady c may overshoot
+    dot = np.maximum(dot, -np.sqrt(squared) * norm)
+    return eff_lr_of_step(squared, dot, lr=rate, delta=delta, update_norm=norm) * np.sqrt(squared)
