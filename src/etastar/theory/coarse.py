@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from etastar.theory.dynamics import Floats, decay_per_step, eff_lr_of_step
+from etastar.theory.dynamics import eff_lr_of_step
+from etastar.theory.letters import Floats, decay_per_step, kept_and_added
 from etastar.theory.schedules import Schedule, factors_of
 
 _RESOLUTION = 100  # segments for each unit of the clock below
@@ -142,9 +143,8 @@ def _tail(
 
 def _advance(squared: Floats, growth: Floats, delta: Floats, n: float) -> Floats:
     """W² after n steps at a constant LR: α^{2n}·W² + growth·(1 − α^{2n})/(1 − α²)."""
-    exponent = 2.0 * n * np.log1p(-delta)
-    safe = np.where(delta > 0, delta * (2.0 - delta), 1.0)
-    return np.exp(exponent) * squared + growth * np.where(delta > 0, -np.expm1(exponent) / safe, n)
+    kept, added = kept_and_added(np.asarray(n), delta)
+    return kept * squared + growth * added
 
 
 def _correction(

@@ -12,38 +12,17 @@ measured κ (`beta1_of_factor`) may stand wherever β₁ does; it may then be ne
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from etastar.errors import SpecError
-
-Floats = NDArray[np.float64]
-
-
-def decay_per_step(lr: ArrayLike, weight_decay: ArrayLike, *, independent_decay: bool = False) -> Floats:
-    """δ = η·λ, or δ = λ where the decay does not carry the LR; w shrinks by α = 1 − δ a step."""
-    lr, weight_decay = np.asarray(lr, float), np.asarray(weight_decay, float)
-    _expect(lr, np.isfinite(lr) & (lr > 0), "lr", "a finite number above zero")
-    _expect(weight_decay, np.isfinite(weight_decay) & (weight_decay >= 0), "weight_decay", "zero or above")
-    delta = np.broadcast_to(weight_decay, np.broadcast_shapes(lr.shape, weight_decay.shape)).astype(float)
-    if not independent_decay:
-        delta = lr * weight_decay
-    name = "weight_decay" if independent_decay else "lr · weight_decay"
-    _expect(delta, delta < 1, name, "below 1, else one step erases the weight")
-    return delta
-
-
-def correlation_factor(beta1: ArrayLike, delta: ArrayLike = 0.0) -> Floats:
-    """κ = (1 + α·β₁)/(1 − α·β₁): by how much correlated updates outgrow independent ones (α = 1 − δ)."""
-    beta1 = _beta(beta1)
-    product = (1.0 - np.asarray(delta, float)) * beta1
-    return (1.0 + product) / (1.0 - product)
-
-
-def beta1_of_factor(factor: ArrayLike) -> Floats:
-    """The β₁ whose κ = (1+β₁)/(1−β₁) is the given one: β₁ = (κ−1)/(κ+1). κ < 1 gives a negative one."""
-    factor = np.asarray(factor, float)
-    _expect(factor, np.isfinite(factor) & (factor > 0), "correlation factor", "a finite number above zero")
-    return (factor - 1.0) / (factor + 1.0)
+from etastar.theory.letters import (
+    Floats,
+    checked_beta1,
+    checked_steps,
+    correlation_factor,
+    decay_per_step,
+    expect_decay,
+    kept_and_added,
+)
 
 
 def update_dot_weight(
@@ -61,9 +40,11 @@ def update_dot_weight(
     weight is taken as uncorrelated with every update.
     """
     lr = np.asarray(lr, float)
-    product = (1.0 - decay_per_step(lr, weight_decay, independent_decay=independent_decay)) * _beta(beta1)
-    limit = -lr * _beta(beta1) * np.square(np.asarray(update_norm, float)) / (1.0 - product)
-    return limit if t is None else limit * (1.0 - np.power(product, _steps(t)))
+    product = (1.0 - decay_per_step(lr, weight_decay, independent_decay=independent_decay)) * checked_beta1(
+        beta1
+    )
+    limit = -lr * checked_beta1(beta1) * np.square(np.asarray(update_norm, float)) / (1.0 - product)
+    return limit if t is None else limit * (1.0 - np.power(product, checked_steps(t)))
 
 
 def next_weight_norm_squared(
@@ -101,7 +82,7 @@ def weight_norm_squared(
     growth = np.square(np.asarray(lr, float) * np.asarray(update_norm, float)) * correlation_factor(
         beta1, delta
     )
-    kept, added = _kept_and_added(_steps(t), delta)
+    kept, added = kept_and_added(checked_steps(t), delta)
     return growth * added + np.square(np.asarray(weight_norm0, float)) * kept
 
 
@@ -121,7 +102,7 @@ def weight_norm_squared_two_state(
     With c_t = c_∞(1 − (αβ₁)^t) the sum of the second term is geometric:
     W²_t = [`weight_norm_squared`] + 2αη·c_∞·α^{t−1}·(α^t − β₁^t)/(α − β₁).
     """
-    lr, beta1, t = np.asarray(lr, float), _beta(beta1), _steps(t)
+    lr, beta1, t = np.asarray(lr, float), checked_beta1(beta1), checked_steps(t)
     alpha = 1.0 - decay_per_step(lr, weight_decay, independent_decay=independent_decay)
     steady = weight_norm_squared(
         t,
@@ -156,7 +137,7 @@ def approx_weight_norm_squared(
     λ → 0 is its own limit, η²κU²t + W₀², and costs no digits. With a decay independent of η the decay
     time is 1/(2λ) and the first factor η²/(2λ).
     """
-    t = _steps(t)
+    t = checked_steps(t)
     delta = decay_per_step(lr, weight_decay, independent_decay=independent_decay)
     growth = np.square(np.asarray(lr, float) * np.asarray(update_norm, float)) * correlation_factor(beta1)
     safe = np.where(delta > 0, delta, 1.0)
@@ -175,7 +156,7 @@ def equilibrium_weight_norm(
 ) -> Floats:
     """W_∞ = U·√(η/(2λ)·κ); `exact` keeps the ηλ-corrections: W_∞² = η²U²/(1−α²)·(1+αβ₁)/(1−αβ₁)."""
     delta = decay_per_step(lr, weight_decay, independent_decay=independent_decay)
-    _expect_decay(delta)
+    expect_decay(delta)
     factor = correlation_factor(beta1, delta if exact else 0.0)
     loss = delta * (2.0 - delta) if exact else 2.0 * delta
     return np.asarray(lr, float) * np.asarray(update_norm, float) * np.sqrt(factor / loss)
@@ -186,7 +167,7 @@ def equilibrium_eff_lr(
 ) -> Floats:
     """η_eff(∞) = √(2ηλ·(1−β₁)/(1+β₁)): the equilibrium regime, where log η = 2·log η_eff + const."""
     delta = decay_per_step(lr, weight_decay, independent_decay=independent_decay)
-    _expect_decay(delta)
+    expect_decay(delta)
     return np.sqrt(2.0 * delta / correlation_factor(beta1))
 
 
@@ -197,7 +178,7 @@ def pre_equilibrium_eff_lr(*, lr: ArrayLike, weight_norm0: ArrayLike, update_nor
 
 def no_decay_asymptote(t: ArrayLike, *, beta1: ArrayLike) -> Floats:
     """η_eff(t) ~ √((1−β₁)/(1+β₁)/t) at λ = 0 and large t: the same curve for every large η."""
-    return 1.0 / np.sqrt(correlation_factor(beta1) * _steps(t))
+    return 1.0 / np.sqrt(correlation_factor(beta1) * checked_steps(t))
 
 
 def decay_time(lr: ArrayLike, weight_decay: ArrayLike, *, independent_decay: bool = False) -> Floats:
@@ -247,10 +228,24 @@ def exact_eff_lr(
     Computed by `eff_lr_of_step` with c at its limit, as the paper has it: NaN at the first steps of a
     weight so small (W₀ < ηβ₁U/(1−αβ₁)) that the limit cannot have been reached.
     """
-    common = {"lr": lr, "weight_decay": weight_decay, "beta1": beta1, "independent_decay": independent_decay}
     return eff_lr_of_step(
-        weight_norm_squared(t, weight_norm0=weight_norm0, update_norm=update_norm, **common),
-        update_dot_weight(None, update_norm=update_norm, **common),
+        weight_norm_squared(
+            t,
+            lr=lr,
+            weight_decay=weight_decay,
+            beta1=beta1,
+            weight_norm0=weight_norm0,
+            update_norm=update_norm,
+            independent_decay=independent_decay,
+        ),
+        update_dot_weight(
+            None,
+            lr=lr,
+            weight_decay=weight_decay,
+            beta1=beta1,
+            update_norm=update_norm,
+            independent_decay=independent_decay,
+        ),
         lr=lr,
         delta=decay_per_step(lr, weight_decay, independent_decay=independent_decay),
         update_norm=update_norm,
@@ -282,36 +277,3 @@ def approx_eff_lr(
         independent_decay=independent_decay,
     )
     return np.asarray(lr, float) * np.asarray(update_norm, float) / np.sqrt(squared)
-
-
-def _kept_and_added(t: Floats, delta: Floats) -> tuple[Floats, Floats]:
-    """α^{2t} and Σ_{i<t} α^{2i}, without cancellation however small δ is; at δ = 0 they are 1 and t."""
-    exponent = 2.0 * t * np.log1p(-delta)
-    safe = np.where(delta > 0, delta * (2.0 - delta), 1.0)
-    return np.exp(exponent), np.where(delta > 0, -np.expm1(exponent) / safe, t)
-
-
-def _steps(t: ArrayLike) -> Floats:
-    t = np.asarray(t, float)
-    _expect(t, t >= 0, "t", "a step number, zero or above")
-    return t
-
-
-def _beta(beta1: ArrayLike) -> Floats:
-    beta1 = np.asarray(beta1, float)
-    _expect(beta1, np.abs(beta1) < 1, "beta1", "between −1 and 1")
-    return beta1
-
-
-def _expect(values: Floats, good: NDArray[np.bool_] | np.bool_, name: str, expected: str) -> None:
-    if not np.all(good):
-        wrong = np.broadcast_to(values, np.shape(good))[~np.asarray(good)]
-        raise SpecError(f"{name}: {wrong.flat[0]:.6g} is not {expected}", hint=f"give {name} as {expected}")
-
-
-def _expect_decay(delta: Floats) -> None:
-    if np.any(delta == 0):
-        raise SpecError(
-            "weight_decay: 0 has no equilibrium: the weight norm grows as √t for ever",
-            hint="ask for a norm or η_eff at a step t (the λ = 0 law), or give a weight decay above zero",
-        )

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from etastar.errors import SpecError
-from etastar.theory.dynamics import Floats, decay_per_step, eff_lr_of_step
+from etastar.theory.dynamics import eff_lr_of_step
+from etastar.theory.letters import Floats, decay_per_step
 from etastar.theory.schedules import Schedule, factors_of
 
 _CHUNK_CELLS = 1_000_000  # steps × columns at a time: bounds the working memory near 100 MB
@@ -77,7 +78,7 @@ def run_recursion(
     for start in range(0, flat[0].size, width):
         some = slice(start, start + width)
         part = profile if profile.shape[1] == 1 else profile[:, some]
-        solved = _solve(factors, part, *(column[some] for column in flat), independent_decay)
+        solved = _solve(factors, part, tuple(column[some] for column in flat), independent_decay)
         for state, values in zip(states, solved, strict=True):
             state[:, some] = values
     return Recursion(*(state.reshape(state.shape[:1] + shape) for state in states))
@@ -109,16 +110,9 @@ def linear_scan(factor: Floats, added: Floats, start: Floats) -> Floats:
 
 
 def _solve(
-    factors: Floats,
-    profile: Floats,
-    lr: Floats,
-    weight_decay: Floats,
-    beta1: Floats,
-    weight_norm0: Floats,
-    update_norm: Floats,
-    dot0: Floats,
-    independent_decay: bool,
+    factors: Floats, profile: Floats, columns: tuple[Floats, ...], independent_decay: bool
 ) -> tuple[Floats, Floats, Floats]:
+    lr, weight_decay, beta1, weight_norm0, update_norm, dot0 = columns
     delta = decay_per_step(lr, weight_decay, independent_decay=independent_decay)
     if not independent_decay:
         delta = factors[:, None] * delta
@@ -147,7 +141,7 @@ def _profile(given: Floats | None, steps: int, shape: tuple[int, ...]) -> Floats
     profile = np.asarray(given, float)
     if profile.shape[:1] != (steps,):
         raise SpecError(
-            f"update_profile: {profile.shape[0] if profile.ndim else 'a single number'} is not one value a step",
+            f"update_profile: an array of shape {profile.shape} is not one value a step",
             hint=f"the schedule has {steps} steps: give U(t) for each",
         )
     if not (np.isfinite(profile).all() and (profile > 0).all()):

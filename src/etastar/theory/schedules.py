@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from etastar.errors import SpecError
-from etastar.theory.dynamics import Floats
+from etastar.theory.letters import Floats
 
 
 class Schedule(BaseModel):
@@ -89,8 +89,8 @@ def _refuse_impossible(given: dict[str, Any]) -> None:
         counts["decay_steps"] = 0
     if counts["steps"] < counts["warmup_steps"]:
         raise SpecError(
-            f"steps: a run of {counts['steps']:g} steps ends inside its warm-up of {counts['warmup_steps']:g}: "
-            "it never sees the learning rate asked for",
+            f"steps: {counts['steps']:g} steps end inside the warm-up of {counts['warmup_steps']:g}: "
+            "the run never sees the learning rate asked for",
             hint="give more steps or a shorter warm-up",
         )
     if counts["steps"] < counts["warmup_steps"] + counts["decay_steps"]:
