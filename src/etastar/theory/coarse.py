@@ -40,18 +40,22 @@ def coarse_run(
     weight_norm0: ArrayLike,
     update_norm: ArrayLike,
     update_profile: Floats | None = None,
+    update_dot_weight0: ArrayLike = 0.0,
     independent_decay: bool = False,
 ) -> CoarseRun:
     """Mean η_eff and final norm of a run, for all broadcast columns; `update_profile` is (T,) here."""
     s = factors_of(schedule)
     p = np.ones_like(s) if update_profile is None else np.asarray(update_profile, float)
-    eta, lam, beta, w0, norm = np.broadcast_arrays(
-        *(np.asarray(x, float) for x in (lr, weight_decay, beta1, weight_norm0, update_norm))
+    eta, lam, beta, w0, norm, dot0 = np.broadcast_arrays(
+        *(
+            np.asarray(x, float)
+            for x in (lr, weight_decay, beta1, weight_norm0, update_norm, update_dot_weight0)
+        )
     )
     delta_peak = decay_per_step(eta, lam, independent_decay=independent_decay)
     lag = 1.0 / (1.0 - float(np.max(np.abs(beta), initial=0.0)))
     head = min(len(s), max(64, int(np.ceil(12.0 * lag))))
-    squared, total = _head(s[:head], p[:head], eta, delta_peak, beta, w0, norm, independent_decay)
+    squared, total = _head(s[:head], p[:head], eta, delta_peak, beta, (w0**2, dot0), norm, independent_decay)
     if head < len(s):
         segments = _segments(s, p, _edges(s, p, head))
         squared, more = _tail(segments, squared, eta, delta_peak, beta, norm, independent_decay)
@@ -65,12 +69,12 @@ def _head(
     eta: Floats,
     delta_peak: Floats,
     beta: Floats,
-    w0: Floats,
+    start: tuple[Floats, Floats],
     norm: Floats,
     independent_decay: bool,
 ) -> tuple[Floats, Floats]:
     """The first steps one by one: W² after them, and the sum of their η_eff."""
-    squared, dot, total = w0**2, np.zeros_like(eta), np.zeros_like(eta)
+    (squared, dot), total = start, np.zeros_like(eta)
     stretch = np.append(p[1:] / p[:-1], 1.0)
     for factor, scale, longer in zip(s, p, stretch, strict=True):
         delta = delta_peak if independent_decay else factor * delta_peak
@@ -156,3 +160,7 @@ def _correction(
     # at the edge of what is possible (W barely above ηU) the quasi-steady c may overshoot
     dot = np.maximum(dot, -np.sqrt(squared) * norm)
     return eff_lr_of_step(squared, dot, lr=rate, delta=delta, update_norm=norm) * np.sqrt(squared)
+
+
+def _floats(values: ArrayLike) -> Floats:
+    return np.asarray(values, float)

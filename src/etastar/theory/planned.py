@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, Field
 
+from etastar.errors import SpecError
 from etastar.theory.coarse import coarse_run
-from etastar.theory.dynamics import approx_weight_norm_squared, equilibrium_weight_norm
+from etastar.theory.dynamics import approx_weight_norm_squared, equilibrium_weight_norm, update_dot_weight
 from etastar.theory.letters import Floats, correlation_factor, decay_per_step, expect
 from etastar.theory.recursion import run_recursion
 from etastar.theory.schedules import Schedule, factors_of
@@ -63,12 +64,17 @@ class PlannedRun(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Matrices:
-    """W₀, U and β₁ of each matrix (arrays of one length, or numbers); U(t)/U in `update_profile`, (T,)."""
+    """W, U and β₁ of each matrix: numbers, or arrays whose last axis is the matrices.
+
+    Axes before it are LRs (a calibrated network's U and κ depend on the LR). With `start_step` the norm
+    is that before this step, known from a trunk, and `head_eff_lr` is the mean η_eff of the steps before.
+    """
 
     weight_norm0: Floats
     update_norm: Floats
     beta1: Floats
-    update_profile: Floats | None = None
+    start_step: int = 0
+    head_eff_lr: Floats | None = None
 
     def __post_init__(self) -> None:
         arrays = [np.atleast_1d(np.asarray(getattr(self, name), float)) for name in _FIELDS]
@@ -79,7 +85,7 @@ class Matrices:
 
 
 _FIELDS = ("weight_norm0", "update_norm", "beta1")
-MatricesAt = Matrices | Callable[[float], Matrices]  # some networks' U and κ depend on the LR
+MatricesAt = Matrices | Callable[[Floats], Matrices]  # or a function of an array of LRs, (K,) → (K, matrices)
 
 
 def noise_update_rms(beta1: float) -> float:
@@ -105,25 +111,41 @@ def mean_eff_lr(lr: ArrayLike, *, run: PlannedRun, matrices: MatricesAt, exact: 
     lr = np.asarray(lr, float)
     if run.optimizer.fixes_norm:
         return lr * run.factors().mean()
-    if callable(matrices):
-        means = [_mean(np.array(one), run, matrices(float(one)), exact) for one in lr.reshape(-1)]
-        return np.array(means).reshape(lr.shape)
-    return _mean(lr, run, matrices, exact)
-
-
-def _mean(lr: Floats, run: PlannedRun, matrices: Matrices, exact: bool) -> Floats:
+    flat = lr.reshape(-1)
+    some = matrices(flat) if callable(matrices) else matrices
     walk = run_recursion if exact else coarse_run
+    factors, start = run.factors(), some.start_step
+    if start >= len(factors):
+        raise SpecError(
+            f"steps: a run of {len(factors)} steps ends before step {start}, where the calibration starts",
+            hint="calibrate on a shorter part of the trunk, or from step 0",
+        )
     walked = walk(
-        run.factors(),
-        lr=lr[..., None],
+        factors[start:],
+        lr=flat[:, None],
         weight_decay=run.decay,
-        beta1=matrices.beta1,
-        weight_norm0=matrices.weight_norm0,
-        update_norm=matrices.update_norm,
-        update_profile=matrices.update_profile,
+        beta1=some.beta1,
+        weight_norm0=some.weight_norm0,
+        update_norm=some.update_norm,
+        update_dot_weight0=_steady_dot(flat[:, None] * factors[start], run, some) if start else 0.0,
         independent_decay=run.independent_decay,
     )
-    return walked.mean_eff_lr.mean(axis=-1)
+    mean = walked.mean_eff_lr
+    if start and some.head_eff_lr is not None:
+        mean = (start * some.head_eff_lr + (len(factors) - start) * mean) / len(factors)
+    return mean.mean(axis=-1).reshape(lr.shape)
+
+
+def _steady_dot(lr: Floats, run: PlannedRun, matrices: Matrices) -> Floats:
+    """⟨u, w⟩ of a run that has gone on for a while: the limit of equation (correlation)."""
+    return update_dot_weight(
+        None,
+        lr=lr,
+        weight_decay=run.decay,
+        beta1=matrices.beta1,
+        update_norm=matrices.update_norm,
+        independent_decay=run.independent_decay,
+    )
 
 
 def constant_lr_mean_eff_lr(
