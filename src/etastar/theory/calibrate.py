@@ -12,16 +12,17 @@ part of what it may see, and forecasts start from the norm measured there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from etastar.errors import InputError
-from etastar.theory.letters import Floats, beta1_of_factor, correlation_factor, decay_per_step
-from etastar.theory.planned import Matrices, PlannedRun
-from etastar.theory.recursion import linear_scan, run_recursion
+from etastar.theory.letters import Floats, correlation_factor, decay_per_step
+from etastar.theory.planned import PlannedRun
+from etastar.theory.recursion import linear_scan
 from etastar.theory.trajectories import Trajectory
+
+_LEAST_FACTOR = 1e-2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,7 @@ class WeightCalibration:
     fit_stop: int
     stop_weight_norm: float  # ‖w‖ before step fit_stop
     head_eff_lr: float  # mean η_eff of the steps before fit_stop; NaN where it is not logged
+    flags: tuple[str, ...] = ()
 
 
 def calibrate_weight(
@@ -67,7 +69,7 @@ def calibrate_weight(
             hint="calibrate on a longer part of the trunk, or log more often",
         )
     start = int(trajectory.step[inside][0])
-    rates, delta = _rates(run, lr, fit_stop)
+    rates, delta = schedule_rates(run, lr, fit_stop)
     kept, pushed = _responses(trajectory, rates, delta, start, fit_stop)
     rows = trajectory.step[inside] - start
     squared = trajectory.weight_norm[inside] ** 2
@@ -85,196 +87,20 @@ def calibrate_weight(
         factor_from_dot=float(1.0 - 2.0 * np.mean(dots)),
         fit_residual=residual,
         update_drift=_slope(trajectory.step[inside], trajectory.update_norm[inside]),
-        factor_drift=_factor_drift(trajectory, rates, delta, start, fit_stop, factor),
+        factor_drift=_factor_drift(trajectory, rates, delta, start, fit_stop),
         fit_start=start,
         fit_stop=fit_stop,
         stop_weight_norm=float(np.interp(fit_stop, trajectory.step, trajectory.weight_norm)),
         head_eff_lr=float(np.mean(trajectory.every_step("eff_lr", 0, fit_stop)))
         if np.isfinite(trajectory.eff_lr[before]).all()
         else float("nan"),
+        flags=("no-growth: the norm shrank faster than its decay, κ is set to 0.01",)
+        if factor <= _LEAST_FACTOR
+        else (),
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeldOut:
-    """How well one matrix's calibration predicts steps it did not see, from the norm at `fit_stop`."""
-
-    weight: str
-    lr: float
-    start: int
-    stop: int
-    weight_norm_error: float  # worst |relative error| of the binned ‖w‖
-    eff_lr_error: float  # worst |relative error| of the binned η_eff
-    eff_lr_bias: float  # relative error of η_eff's mean over the held-out steps
-    cause: str  # which assumption moved most: "update norm" or "correlation", "" within 2 %
-
-
-def forecast_weight(fit: WeightCalibration, *, run: PlannedRun, stop: int) -> tuple[Floats, Floats]:
-    """‖w_t‖ and η_eff(t) at steps fit_stop … stop − 1, continued from the norm measured at fit_stop."""
-    beta = beta1_of_factor(fit.factor)
-    factors = run.factors()[fit.fit_stop : stop]
-    _, delta = _rates(run, fit.lr, fit.fit_stop + 1)
-    steady = -fit.lr * factors[0] * beta * fit.update_norm**2 / (1.0 - (1.0 - delta[-1]) * beta)
-    walked = run_recursion(
-        factors,
-        lr=fit.lr,
-        weight_decay=run.decay,
-        beta1=beta,
-        weight_norm0=fit.stop_weight_norm,
-        update_norm=fit.update_norm,
-        update_dot_weight0=steady,
-        independent_decay=run.independent_decay,
-    )
-    return walked.weight_norm[:-1], walked.eff_lr
-
-
-def judge_weight(
-    fit: WeightCalibration, trajectory: Trajectory, *, run: PlannedRun, start: int, stop: int, bins: int = 8
-) -> HeldOut:
-    """Compare the forecast with the trajectory on [start, stop), in means over `bins` stretches of it.
-
-    Single steps carry the noise of ‖u_t‖; the paper's curves are smoothed as well.
-    """
-    norms, rates = forecast_weight(fit, run=run, stop=stop)
-    held = (trajectory.step >= max(start, fit.fit_stop)) & (trajectory.step < stop)
-    rows = trajectory.step[held] - fit.fit_stop
-    if rows.size < bins:
-        raise InputError(
-            f"trajectory of {trajectory.weight[:60]!r}: {rows.size} logged steps to hold out, "
-            f"expected {bins}",
-            hint="log more often or hold out more steps",
-        )
-    norm_errors = _binned(norms[rows], trajectory.weight_norm[held], bins)
-    rate_errors = _binned(rates[rows], trajectory.eff_lr[held], bins)
-    bias = float(np.mean(rates[rows]) / np.mean(trajectory.eff_lr[held]) - 1.0)
-    return HeldOut(
-        weight=fit.weight,
-        lr=fit.lr,
-        start=start,
-        stop=stop,
-        weight_norm_error=float(np.max(np.abs(norm_errors))),
-        eff_lr_error=float(np.max(np.abs(rate_errors))),
-        eff_lr_bias=bias,
-        cause=_cause(fit, trajectory, held, float(np.mean(norm_errors)), bias),
-    )
-
-
-def _cause(
-    fit: WeightCalibration, trajectory: Trajectory, held: np.ndarray, norm_error: float, bias: float
-) -> str:
-    """η_eff = ηU/W: U off means that the update norm drifted; W off with U right, the correlation."""
-    if abs(bias) < 0.02:
-        return ""
-    size = fit.update_norm / float(np.sqrt(np.mean(trajectory.update_norm[held] ** 2))) - 1.0
-    # W follows U in equilibrium: only what U does not explain is laid at the correlation's door
-    return "update norm" if abs(size) >= abs(norm_error - size) else "correlation"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Calibration:
-    """All matrices at all swept LRs: fits[k][j] is matrix j at the k-th LR, LRs rising."""
-
-    fits: tuple[tuple[WeightCalibration, ...], ...]
-    run: PlannedRun  # the trunk's
-
-    @property
-    def lrs(self) -> Floats:
-        """The swept LRs, rising."""
-        return np.array([row[0].lr for row in self.fits])
-
-    def table(self, name: str) -> Floats:
-        """One field of every fit, shape (LRs, matrices)."""
-        return np.array([[getattr(fit, name) for fit in row] for row in self.fits])
-
-    def at(self, lr: Floats, *, from_start: bool = False) -> Matrices:
-        """Matrices at any LRs: U, κ and the norm at fit_stop interpolated in log2 lr, ends carried on flat
-        (the norm at fit_stop carried on along its last slope).
-
-        `from_start` begins at step 0 with W₀ instead: for a λ, warm-up or schedule that the trunk had not.
-        """
-        stops = {fit.fit_stop for row in self.fits for fit in row}
-        heads = self.table("head_eff_lr")
-        log2_lr, log2_grid = np.log2(np.atleast_1d(lr)), np.log2(self.lrs)
-
-        def between(values: Floats, *, extend: bool = False) -> Floats:
-            return np.exp2(_interpolate(log2_lr, log2_grid, np.log2(values), extend=extend))
-
-        norm, beta = between(self.table("update_norm")), beta1_of_factor(between(self.table("factor")))
-        if from_start or len(stops) > 1 or not np.isfinite(heads).all():
-            start = np.mean(self.table("weight_norm0"), axis=0)
-            return Matrices(weight_norm0=np.broadcast_to(start, norm.shape), update_norm=norm, beta1=beta)
-        return Matrices(
-            weight_norm0=between(self.table("stop_weight_norm"), extend=True),
-            update_norm=norm,
-            beta1=beta,
-            start_step=stops.pop(),
-            head_eff_lr=between(heads, extend=True),
-        )
-
-    def matrices_for(self, target: PlannedRun) -> tuple[FromCalibration, tuple[str, ...]]:
-        """What `invert_eff_lr` needs for a target, and flags: the trunk's own beginning is used where the
-        target shares it (λ and every LR factor up to fit_stop), else the recursion starts from W₀."""
-        stop = max(fit.fit_stop for row in self.fits for fit in row)
-        shared = (
-            target.decay == self.run.decay
-            and target.independent_decay == self.run.independent_decay
-            and target.steps > stop
-            and np.allclose(target.factors()[:stop], self.run.factors()[:stop])
-        )
-        flags = () if shared else ("other-beginning: the target's first steps are not the trunk's: from W₀",)
-        return FromCalibration(self, from_start=not shared), flags
-
-
-@dataclass(frozen=True)
-class FromCalibration:
-    """A function of LRs → Matrices, as `mean_eff_lr` and `invert_eff_lr` take it."""
-
-    calibration: Calibration
-    from_start: bool = False
-
-    def __call__(self, lr: Floats) -> Matrices:
-        return self.calibration.at(lr, from_start=self.from_start)
-
-
-def calibrate(
-    trunks: Sequence[tuple[float, Sequence[Trajectory]]],
-    *,
-    run: PlannedRun,
-    beta1: float,
-    fit_stop: int,
-    window: float = 0.5,
-    warmup_steps: int = 0,
-) -> Calibration:
-    """Calibrate every matrix of every trunk, given as (lr, trajectories); they share schedule and λ."""
-    if not trunks:
-        raise InputError("no trunk to calibrate on", hint="give at least one run with its trajectories")
-    ordered = sorted(trunks, key=lambda trunk: trunk[0])
-    names = [trajectory.weight for trajectory in ordered[0][1]]
-    for lr, matrices in ordered:
-        if [trajectory.weight for trajectory in matrices] != names:
-            raise InputError(
-                f"the trunk at lr {lr:.4g} holds other matrices than the first",
-                hint="use trunks of one model",
-            )
-    fits = tuple(
-        tuple(
-            calibrate_weight(
-                trajectory,
-                lr=lr,
-                run=run,
-                beta1=beta1,
-                fit_stop=fit_stop,
-                window=window,
-                warmup_steps=warmup_steps,
-            )
-            for trajectory in matrices
-        )
-        for lr, matrices in ordered
-    )
-    return Calibration(fits=fits, run=run)
-
-
-def _rates(run: PlannedRun, lr: float, stop: int) -> tuple[Floats, Floats]:
+def schedule_rates(run: PlannedRun, lr: float, stop: int) -> tuple[Floats, Floats]:
     """η_t and δ_t of steps 0 … stop − 1."""
     factors = run.factors()
     if len(factors) < stop:
@@ -298,15 +124,13 @@ def _responses(
 
 
 def _fit(squared: Floats, kept: Floats, pushed: Floats) -> tuple[float, float]:
-    """κ by least squares of relative errors of W², never below a hundredth, and ‖w‖'s residual."""
+    """κ by least squares of relative errors of W² (at least a hundredth: flagged), and ‖w‖'s residual."""
     growth, shape = (squared - kept) / squared, pushed / squared
-    factor = max(float(growth @ shape / (shape @ shape)), 1e-2)
+    factor = max(float(growth @ shape / (shape @ shape)), _LEAST_FACTOR)
     return factor, float(np.sqrt(np.mean((0.5 * (factor * shape - growth)) ** 2)))
 
 
-def _factor_drift(
-    trajectory: Trajectory, rates: Floats, delta: Floats, start: int, stop: int, factor: float
-) -> float:
+def _factor_drift(trajectory: Trajectory, rates: Floats, delta: Floats, start: int, stop: int) -> float:
     """log2 of (κ fitted on the later half / on the earlier half), per octave of t between their middles."""
     middle = (start + stop) // 2
     halves = []
@@ -324,26 +148,3 @@ def _factor_drift(
 
 def _slope(step: np.ndarray, values: Floats) -> float:
     return float(np.polyfit(np.log2(step + 1.0), np.log2(values), 1)[0])
-
-
-def _binned(predicted: Floats, measured: Floats, bins: int) -> Floats:
-    parts = zip(np.array_split(predicted, bins), np.array_split(measured, bins), strict=True)
-    return np.array([np.mean(p) / np.mean(m) - 1.0 for p, m in parts])
-
-
-def _interpolate(x: Floats, grid: Floats, values: Floats, *, extend: bool) -> Floats:
-    """Straight lines between LRs for every matrix: (K,), (L,), (L, matrices) → (K, matrices)."""
-    if len(grid) == 1:
-        # one LR says nothing of the slope: W keeps its value, η_eff moves with η
-        return np.broadcast_to(values, (len(x), values.shape[1])).copy()
-    inside = np.clip(x, grid[0], grid[-1])
-    out = np.stack([np.interp(inside, grid, column) for column in values.T], axis=1)
-    if extend:
-        first = (values[1] - values[0]) / (grid[1] - grid[0])
-        last = (values[-1] - values[-2]) / (grid[-1] - grid[-2])
-        out = (
-            out
-            + np.minimum(x - grid[0], 0.0)[:, None] * first
-            + np.maximum(x - grid[-1], 0.0)[:, None] * last
-        )
-    return out

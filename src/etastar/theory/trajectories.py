@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import ArrayLike
 
 from etastar.errors import InputError
@@ -21,7 +20,7 @@ _MEASURED = ("weight_norm", "update_norm", "update_dot_weight", "eff_lr")
 
 @dataclass(frozen=True, kw_only=True)
 class Trajectory:
-    """One matrix of one run: ‖w_t‖ and ‖u_t‖ at the logged steps, ⟨u_t, w_t⟩ and η_eff where known (else NaN)."""
+    """One matrix of one run at its logged steps; ⟨u_t, w_t⟩ and η_eff are NaN where unknown."""
 
     run: str
     weight: str
@@ -87,7 +86,7 @@ def trajectories_of(table: pa.Table) -> Mapping[str, tuple[Trajectory, ...]]:
             f"trajectories table: no column {', '.join(missing)}",
             hint="the theory needs weight_norm and update_norm of each weight; see etastar.records",
         )
-    table = table.filter(pc.is_valid(table["weight"]))
+    table = table.filter(table["weight"].is_valid())
     runs, weights = (np.array(table[name].to_pylist(), dtype=object) for name in ("run", "weight"))
     columns = {
         name: table[name].to_numpy(zero_copy_only=False).astype(float)
