@@ -15,6 +15,7 @@ import numpy as np
 from etastar.errors import SpecError
 from etastar.scale import format_lr
 from etastar.theory.letters import Floats
+from etastar.theory.network import FromCalibration
 from etastar.theory.planned import (
     Matrices,
     MatricesAt,
@@ -26,6 +27,7 @@ from etastar.theory.planned import (
 
 _TOLERANCE = 1e-5  # octaves of η_eff: far below any measured one
 _LOWEST_LOG2_LR = -36.0
+_BEYOND = 3.0  # octaves beyond the calibrated LRs within which a solution may lie
 _STEP = 0.02  # octaves, for the local slope
 
 
@@ -74,7 +76,10 @@ def invert_eff_lr(
     def of_log2(log2_lr: Floats) -> Floats:
         return np.log2(mean_eff_lr(np.exp2(log2_lr), run=run, matrices=matrices, exact=exact))
 
-    return _inverted(eff_lr, of_log2, bounds, log2_interval, model_log2_error, flags, _lr_words(run))
+    words = _lr_words(run)
+    if isinstance(matrices, FromCalibration):
+        words = f"any LR within {_BEYOND:g} octaves of the calibrated ones reaches"
+    return _inverted(eff_lr, of_log2, bounds, log2_interval, model_log2_error, flags, words)
 
 
 def invert_closed_form(
@@ -156,9 +161,13 @@ def invert_weight_decay(
 def lr_bounds(run: PlannedRun, matrices: MatricesAt) -> tuple[float, float]:
     """log2 of the LRs between which a solution is sought.
 
-    Above: half of a weight decayed away in one step, or, where decay does not bound η, an LR that makes
-    W₀ invisible (2²⁰·W₀/U). Below: 2⁻³⁶.
+    Of a calibrated network: the swept LRs and three octaves beyond. Otherwise, above: half of a weight
+    decayed away in one step, or, where decay does not bound η, an LR that makes W₀ invisible
+    (2²⁰·W₀/U); below: 2⁻³⁶.
     """
+    if isinstance(matrices, FromCalibration):
+        log2_swept = np.log2(matrices.calibration.lrs)
+        return float(log2_swept[0]) - _BEYOND, float(log2_swept[-1]) + _BEYOND
     peak = float(run.factors().max())
     if run.decay > 0 and not run.independent_decay:
         return _LOWEST_LOG2_LR, float(np.log2(0.5 / (run.decay * peak)))
