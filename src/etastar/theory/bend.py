@@ -77,8 +77,8 @@ def _words(gap: float, relaxations: Floats) -> str:
     if abs(gap) < 0.1:
         return f"a straight η law can be trusted to the target: it misses by {abs(gap):.2f} octaves ({along})"
     side, fault = ("up", "too low") if gap > 0 else ("down", "too high")
-    care = "with care" if abs(gap) < 0.3 else "not"
+    verdict = "can be trusted with care" if abs(gap) < 0.3 else "cannot be trusted"
     return (
-        f"a straight η law can {'be trusted ' + care if care == 'with care' else 'not be trusted'} to the target: "
-        f"η* bends {side}, the line is {abs(gap):.2f} octaves {fault} there ({along})"
+        f"a straight η law {verdict} to the target: η* bends {side}, "
+        f"the line is {abs(gap):.2f} octaves {fault} there ({along})"
     )

@@ -145,4 +145,4 @@ def _spearman(x: Floats, y: Floats) -> float:
     if len(x) < 3:
         return float("nan")
     ranks = [np.argsort(np.argsort(values)).astype(float) for values in (x, y)]
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(np.corrcoef(np.stack(ranks))[0, 1])

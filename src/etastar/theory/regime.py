@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from etastar.errors import SpecError
 from etastar.scale import format_lr
 from etastar.theory.coarse import coarse_run
 from etastar.theory.dynamics import approx_weight_norm_squared, decay_time
@@ -100,12 +101,12 @@ def closed_form_slope(
 def diagnose(lr: ArrayLike, *, run: PlannedRun, matrices: MatricesAt | None) -> tuple[Diagnosis, ...]:
     """Regime, timescales, slope and words of every LR; hyperball optimizers need no matrices."""
     lrs = np.atleast_1d(np.asarray(lr, float))
-    if run.optimizer.fixes_norm or matrices is None:
-        mean = float(run.factors().mean())
-        words = "the norm is held fixed: mean η_eff is η times the schedule's mean, a straight η_eff law is one in η"
-        return tuple(
-            Diagnosis(float(one), np.inf, 0.0, np.inf, 1.0, float(one) * mean, 1.0, Regime.FIXED_NORM, words)
-            for one in lrs
+    if run.optimizer.fixes_norm:
+        return tuple(_fixed(float(one), run) for one in lrs)
+    if matrices is None:
+        raise SpecError(
+            f"no weight norms to diagnose {run.optimizer} with: it does not fix them",
+            hint="calibrate on a trunk's trajectories, or type W₀, U and β₁ by hand (typed_matrices)",
         )
     slopes = local_slope(lrs, run=run, matrices=matrices)
     means = mean_eff_lr(lrs, run=run, matrices=matrices)
@@ -151,6 +152,21 @@ def trust_in_words(swept: tuple[Diagnosis, ...], target: Diagnosis) -> str:
         return f"with care: d log η/d log η_eff is {where}: a straight η_eff law makes η bend a little"
     return (
         f"no: d log η/d log η_eff is {where}: a straight η_eff law makes η bend; extrapolate η_eff and invert"
+    )
+
+
+def _fixed(lr: float, run: PlannedRun) -> Diagnosis:
+    """A hyperball optimizer: mean η_eff is η times the schedule's mean."""
+    return Diagnosis(
+        lr=lr,
+        decay_time=np.inf,
+        relaxations=0.0,
+        timescale=np.inf,
+        slope=1.0,
+        mean_eff_lr=lr * float(run.factors().mean()),
+        norm_ratio=1.0,
+        regime=Regime.FIXED_NORM,
+        words=_WORDS[Regime.FIXED_NORM],
     )
 
 
