@@ -181,12 +181,11 @@ def _show(answer: dict[str, Any], run: PlannedRun) -> None:
                 f"over {format_number(run.steps)} steps",
                 highlight=False,
             )
-    table = Table(
-        "lr", "regime", "decay time", "T / decay time", "1/(ηλT)", "slope", "mean η_eff", "‖w_T‖/‖w₀‖"
-    )
+    headers = ("log2 lr", "regime", "1/(2ηλ)", "2ηλT", "1/(ηλT)", "slope", "mean η_eff", "‖w_T‖/‖w₀‖")
+    table = Table(*headers)
     for one in answer["diagnosis"]:
         table.add_row(
-            format_lr(one.lr),
+            f"{math.log2(one.lr):.2f}",
             str(one.regime),
             f"{one.decay_time:,.0f}" if math.isfinite(one.decay_time) else "∞",
             f"{one.relaxations:.3g}",

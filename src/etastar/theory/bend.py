@@ -1,9 +1,10 @@
 """If log η_eff* is straight in log D, how does log η* bend?
 
 Each horizon's η_eff* is inverted to η* by the recursion of that horizon. A straight line through the
-swept horizons, carried to the target, then misses η* by the bend. Its sign is not always up: where
-2ηλT grows along the optimum the run enters equilibrium (slopes towards 2, η* falls faster: down),
-where it shrinks the run leaves it (up).
+swept horizons, carried to the target, then misses η* by the bend. Its sign is not always the paper's
+(up). Where 2ηλT grows along the optimum the run enters equilibrium and η* tends to bend down, where it
+shrinks, up; a norm that has outgrown W₀, and a decay phase of fixed length in runs of growing length,
+have their part in it. So it is computed, not ruled.
 """
 
 from __future__ import annotations
