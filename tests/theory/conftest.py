@@ -29,6 +29,7 @@ def simulate_walk(
     dimension: int = 4000,
     seed: int = 0,
     independent_decay: bool = False,
+    profile: np.ndarray | None = None,
 ) -> Walk:
     """w ← (1−δ)w − ηu with u an AR(1) process: ⟨u_t, u_t'⟩ = U²·β₁^|t−t'| in expectation."""
     random = np.random.default_rng(seed)
@@ -40,12 +41,13 @@ def simulate_walk(
     for t, factor in enumerate(factors):
         rate = lr * factor
         delta = weight_decay if independent_decay else rate * weight_decay
-        after = (1.0 - delta) * w - rate * u
+        sized = u if profile is None else profile[t] * u
+        after = (1.0 - delta) * w - rate * sized
         before_norm, after_norm = np.linalg.norm(w), np.linalg.norm(after)
         rows[t] = (
             before_norm,
-            np.linalg.norm(u),
-            u @ w,
+            np.linalg.norm(sized),
+            sized @ w,
             np.linalg.norm(after / after_norm - w / before_norm),
         )
         w = after

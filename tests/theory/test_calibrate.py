@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -64,7 +66,7 @@ def test_the_true_correlation_is_found_and_theory_s_is_beside_it(trunks):
     assert network.table("factor_theory") == pytest.approx(19.0)
     assert network.table("update_norm") == pytest.approx(12.0, rel=0.02)
     assert network.table("weight_norm0") == pytest.approx(2.0)
-    assert np.all(network.table("fit_residual") < 0.02)
+    assert np.all(network.table("fit_residual") < 0.04)
 
 
 def test_the_last_quarter_is_predicted_from_the_first(trunks):
@@ -99,22 +101,24 @@ def test_another_beginning_starts_from_the_first_norm(trunks):
     assert some.weight_norm0.shape == (2, 2)
 
 
-def test_drift_of_the_update_norm_is_named_as_the_cause(walk):
-    factors = TRUNK.factors()
-    one = walk(
-        factors, lr=0.02, weight_decay=0.1, beta1=0.9, weight_norm0=2.0, update_norm=12.0, dimension=500
+@pytest.mark.parametrize("cause", ["update norm", "correlation"])
+def test_the_assumption_that_failed_is_named(walk, cause):
+    """Two runs whose later half breaks one assumption: U grows, or the updates decorrelate."""
+    rest = {"lr": 0.02, "weight_decay": 0.5, "weight_norm0": 2.0, "update_norm": 12.0, "dimension": 500}
+    run = TRUNK.model_copy(update={"weight_decay": 0.5})
+    late = np.arange(STEPS) >= STEPS // 2
+    profile = np.where(late, 1.5, 1.0) if cause == "update norm" else None
+    one = walk(TRUNK.factors(), beta1=0.9, profile=profile, **rest)
+    moved = Trajectory.from_arrays(
+        step=np.arange(STEPS), weight_norm=one.weight_norm, update_norm=one.update_norm, eff_lr=one.eff_lr
     )
-    shift = np.where(np.arange(STEPS) > STEPS // 2, 1.3, 1.0)
-    drifting = Trajectory.from_arrays(
-        step=np.arange(STEPS),
-        weight_norm=one.weight_norm,
-        update_norm=one.update_norm * shift,
-        eff_lr=one.eff_lr * shift,
-    )
-    fit = calibrate_weight(drifting, lr=0.02, run=TRUNK, beta1=0.9, fit_stop=STEPS // 2, warmup_steps=WARMUP)
-    judged = judge_weight(fit, drifting, run=TRUNK, start=STEPS // 2, stop=STEPS)
-    assert judged.eff_lr_bias < -0.15
-    assert judged.cause == "update norm"
+    fit = calibrate_weight(moved, lr=0.02, run=run, beta1=0.9, fit_stop=STEPS // 2, warmup_steps=WARMUP)
+    if cause == "correlation":
+        fit = replace(fit, factor=0.6 * fit.factor)
+    stop = STEPS // 2 + 150 if cause == "update norm" else STEPS  # before W has followed U
+    judged = judge_weight(fit, moved, run=run, start=STEPS // 2, stop=stop)
+    assert abs(judged.eff_lr_bias) > 0.05
+    assert judged.cause == cause
 
 
 def test_sparse_logs_calibrate_the_same(trunks):
@@ -229,8 +233,8 @@ def test_missing_columns_and_empty_windows_are_named(trunks):
     with pytest.raises(InputError, match="at least 8"):
         calibrate(trunks, run=TRUNK, beta1=0.9, fit_stop=105, warmup_steps=WARMUP)
     _, (_, dense) = trunks[0]
+    silent = Trajectory.from_arrays(
+        step=dense.step, weight_norm=dense.weight_norm, update_norm=dense.update_norm
+    )
     with pytest.raises(InputError, match="update_dot_weight"):
-        silent = Trajectory.from_arrays(
-            step=dense.step, weight_norm=dense.weight_norm, update_norm=dense.update_norm
-        )
         correlation_figure(silent, lr=0.01, run=TRUNK, beta1=0.9)

@@ -28,19 +28,26 @@ class HeldOut:
     cause: str  # which assumption moved most: "update norm" or "correlation", "" within 2 %
 
 
-def forecast_weight(fit: WeightCalibration, *, run: PlannedRun, stop: int) -> tuple[Floats, Floats]:
-    """‖w_t‖ and η_eff(t) at steps fit_stop … stop − 1, continued from the norm measured at fit_stop."""
+def forecast_weight(
+    fit: WeightCalibration, *, run: PlannedRun, stop: int, measured: Trajectory | None = None
+) -> tuple[Floats, Floats]:
+    """‖w_t‖ and η_eff(t) at steps fit_stop … stop − 1, continued from the norm measured at fit_stop.
+
+    With `measured` its ‖u_t‖ drives the recursion instead of the fitted constant U.
+    """
     beta = beta1_of_factor(fit.factor)
     factors = run.factors()[fit.fit_stop : stop]
     _, delta = schedule_rates(run, fit.lr, fit.fit_stop + 1)
     steady = -fit.lr * factors[0] * beta * fit.update_norm**2 / (1.0 - (1.0 - delta[-1]) * beta)
+    profile = None if measured is None else measured.every_step("update_norm", fit.fit_stop, stop)
     walked = run_recursion(
         factors,
         lr=fit.lr,
         weight_decay=run.decay,
         beta1=beta,
         weight_norm0=fit.stop_weight_norm,
-        update_norm=fit.update_norm,
+        update_norm=fit.update_norm if measured is None else 1.0,
+        update_profile=profile,
         update_dot_weight0=steady,
         independent_decay=run.independent_decay,
     )
@@ -74,19 +81,21 @@ def judge_weight(
         weight_norm_error=float(np.max(np.abs(norm_errors))),
         eff_lr_error=float(np.max(np.abs(rate_errors))),
         eff_lr_bias=bias,
-        cause=_cause(fit, trajectory, held, float(np.mean(norm_errors)), bias),
+        cause=_cause(fit, trajectory, run, rows, bias),
     )
 
 
 def _cause(
-    fit: WeightCalibration, trajectory: Trajectory, held: np.ndarray, norm_error: float, bias: float
+    fit: WeightCalibration, trajectory: Trajectory, run: PlannedRun, rows: np.ndarray, bias: float
 ) -> str:
-    """η_eff = ηU/W: U off means that the update norm drifted; W off with U right, the correlation."""
+    """Which assumption to blame: drive the recursion with the measured ‖u_t‖ and see what error is left."""
     if abs(bias) < 0.02:
         return ""
-    size = fit.update_norm / float(np.sqrt(np.mean(trajectory.update_norm[held] ** 2))) - 1.0
-    # W follows U in equilibrium: only what U does not explain is laid at the correlation's door
-    return "update norm" if abs(size) >= abs(norm_error - size) else "correlation"
+    stop = int(rows[-1]) + fit.fit_stop + 1
+    _, rates = forecast_weight(fit, run=run, stop=stop, measured=trajectory)
+    true = trajectory.eff_lr[np.isin(trajectory.step, rows + fit.fit_stop)]
+    left = float(np.mean(rates[rows]) / np.mean(true) - 1.0)
+    return "update norm" if abs(left) < 0.5 * abs(bias) else "correlation"
 
 
 def _binned(predicted: Floats, measured: Floats, bins: int) -> Floats:

@@ -23,6 +23,7 @@ from etastar.theory.planned import (
     PlannedRun,
     constant_lr_mean_eff_lr,
     mean_eff_lr,
+    mean_eff_lr_by_decay,
 )
 
 _TOLERANCE = 1e-5  # octaves of η_eff: far below any measured one
@@ -134,11 +135,10 @@ def invert_weight_decay(
             f"optimizer: {run.optimizer} has no weight decay to solve for", hint="solve for the LR instead"
         )
 
-    def of_decay(weight_decay: float) -> float:
-        changed = run.model_copy(update={"weight_decay": weight_decay})
-        return float(np.log2(mean_eff_lr(np.array(lr), run=changed, matrices=matrices, exact=exact)))
+    def of_decay(weight_decay: Floats) -> Floats:
+        return np.log2(mean_eff_lr_by_decay(weight_decay, lr=lr, run=run, matrices=matrices, exact=exact))
 
-    least = of_decay(0.0)
+    least = float(of_decay(np.zeros(1))[0])
     lowest = float(np.log2(eff_lr)) if log2_interval is None else log2_interval[0]
     if lowest <= least:
         raise SpecError(
@@ -149,7 +149,7 @@ def invert_weight_decay(
     peak = 1.0 if run.independent_decay else lr * float(run.factors().max())
     return _inverted(
         eff_lr,
-        lambda log2_decay: np.array([of_decay(2.0**one) for one in log2_decay]),
+        lambda log2_decay: of_decay(np.exp2(log2_decay)),
         (float(np.log2(0.5 / peak)) - 40.0, float(np.log2(0.5 / peak))),
         log2_interval,
         0.0,
@@ -162,17 +162,16 @@ def lr_bounds(run: PlannedRun, matrices: MatricesAt) -> tuple[float, float]:
     """log2 of the LRs between which a solution is sought.
 
     Of a calibrated network: the swept LRs and three octaves beyond. Otherwise, above: half of a weight
-    decayed away in one step, or, where decay does not bound η, an LR that makes W₀ invisible
-    (2²⁰·W₀/U); below: 2⁻³⁶.
+    decayed away in one step, and at most an LR that makes W₀ invisible (2²⁰·W₀/U); below: 2⁻³⁶.
     """
     if isinstance(matrices, FromCalibration):
         log2_swept = np.log2(matrices.calibration.lrs)
         return float(log2_swept[0]) - _BEYOND, float(log2_swept[-1]) + _BEYOND
-    peak = float(run.factors().max())
-    if run.decay > 0 and not run.independent_decay:
-        return _LOWEST_LOG2_LR, float(np.log2(0.5 / (run.decay * peak)))
     some = matrices(np.array([1e-3])) if callable(matrices) else matrices
-    return _LOWEST_LOG2_LR, 20.0 + float(np.log2(np.max(some.weight_norm0 / some.update_norm)))
+    top = 20.0 + float(np.log2(np.max(some.weight_norm0 / some.update_norm)))
+    if run.decay > 0 and not run.independent_decay:
+        top = min(top, -1.0 - float(np.log2(run.decay * run.factors().max())))
+    return _LOWEST_LOG2_LR, top
 
 
 def _inverted(

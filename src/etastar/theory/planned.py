@@ -113,35 +113,47 @@ def mean_eff_lr(lr: ArrayLike, *, run: PlannedRun, matrices: MatricesAt, exact: 
         return lr * run.factors().mean()
     flat = lr.reshape(-1)
     some = matrices(flat) if callable(matrices) else matrices
-    walk = run_recursion if exact else coarse_run
+    return _walked_mean(flat, np.full(len(flat), run.decay), run, some, exact).reshape(lr.shape)
+
+
+def mean_eff_lr_by_decay(
+    weight_decay: Floats, *, lr: float, run: PlannedRun, matrices: Matrices, exact: bool = False
+) -> Floats:
+    """The same at one LR for an array of λ instead of the run's own."""
+    return _walked_mean(np.full(len(weight_decay), float(lr)), weight_decay, run, matrices, exact)
+
+
+def _walked_mean(lr: Floats, weight_decay: Floats, run: PlannedRun, some: Matrices, exact: bool) -> Floats:
     factors, start = run.factors(), some.start_step
     if start >= len(factors):
         raise SpecError(
             f"steps: a run of {len(factors)} steps ends before step {start}, where the calibration starts",
             hint="calibrate on a shorter part of the trunk, or from step 0",
         )
+    walk = run_recursion if exact else coarse_run
+    lr, weight_decay = lr[:, None], weight_decay[:, None]
     walked = walk(
         factors[start:],
-        lr=flat[:, None],
-        weight_decay=run.decay,
+        lr=lr,
+        weight_decay=weight_decay,
         beta1=some.beta1,
         weight_norm0=some.weight_norm0,
         update_norm=some.update_norm,
-        update_dot_weight0=_steady_dot(flat[:, None] * factors[start], run, some) if start else 0.0,
+        update_dot_weight0=_steady_dot(lr * factors[start], weight_decay, run, some) if start else 0.0,
         independent_decay=run.independent_decay,
     )
     mean = walked.mean_eff_lr
     if start and some.head_eff_lr is not None:
         mean = (start * some.head_eff_lr + (len(factors) - start) * mean) / len(factors)
-    return mean.mean(axis=-1).reshape(lr.shape)
+    return mean.mean(axis=-1)
 
 
-def _steady_dot(lr: Floats, run: PlannedRun, matrices: Matrices) -> Floats:
+def _steady_dot(lr: Floats, weight_decay: Floats, run: PlannedRun, matrices: Matrices) -> Floats:
     """⟨u, w⟩ of a run that has gone on for a while: the limit of equation (correlation)."""
     return update_dot_weight(
         None,
         lr=lr,
-        weight_decay=run.decay,
+        weight_decay=weight_decay,
         beta1=matrices.beta1,
         update_norm=matrices.update_norm,
         independent_decay=run.independent_decay,
