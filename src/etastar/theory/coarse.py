@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from etastar.theory.dynamics import eff_lr_of_step
 from etastar.theory.letters import Floats, decay_per_step, kept_and_added
+from etastar.theory.recursion import linear_scan
 from etastar.theory.schedules import Schedule, factors_of
 
 _RESOLUTION = 100  # segments for each unit of the clock below
@@ -74,23 +75,25 @@ def _head(
     independent_decay: bool,
 ) -> tuple[Floats, Floats]:
     """The first steps one by one: W² after them, and the sum of their η_eff."""
-    (squared, dot), total = start, np.zeros_like(eta)
+    squared, dot = np.empty((2, len(s) + 1, *eta.shape))
+    squared[0], dot[0] = start
     stretch = np.append(p[1:] / p[:-1], 1.0)
-    for factor, scale, longer in zip(s, p, stretch, strict=True):
-        delta = delta_peak if independent_decay else factor * delta_peak
-        rate, size = factor * eta, scale * norm
-        total += eff_lr_of_step(squared, dot, lr=rate, delta=delta, update_norm=size)
-        alpha = 1.0 - delta
-        squared = alpha**2 * squared + (rate * size) ** 2 - 2.0 * alpha * rate * dot
-        dot = beta * (alpha * dot - rate * size**2) * longer
-    return squared, total
+    column = (slice(None),) + (None,) * eta.ndim
+    rate, size = s[column] * eta, p[column] * norm
+    delta = np.broadcast_to(delta_peak, rate.shape) if independent_decay else s[column] * delta_peak
+    alpha, push, twist = 1.0 - delta, (rate * size) ** 2, rate * size**2
+    for t, longer in enumerate(stretch):
+        squared[t + 1] = alpha[t] ** 2 * squared[t] + push[t] - 2.0 * alpha[t] * rate[t] * dot[t]
+        dot[t + 1] = beta * (alpha[t] * dot[t] - twist[t]) * longer
+    rates = eff_lr_of_step(squared[:-1], dot[:-1], lr=rate, delta=delta, update_norm=size)
+    return squared[-1], rates.sum(axis=0)
 
 
 @dataclass(frozen=True)
 class _Segments:
     steps: Floats
     s: Floats  # mean factor
-    ssp: Floats  # mean of s·p
+    sp: Floats  # mean of s·p
     sspp: Floats  # mean of s²·p²
     slope: Floats  # change of s·p a step
 
@@ -127,39 +130,34 @@ def _tail(
     independent_decay: bool,
 ) -> tuple[Floats, Floats]:
     """The segments after the head: the final W², and the sum of η_eff over them."""
-    total = np.zeros_like(eta)
-    growth_peak = (eta * norm) ** 2
-    for k, n in enumerate(segments.steps):
-        delta = delta_peak if independent_decay else segments.s[k] * delta_peak
-        inside = 1.0 / (1.0 - (1.0 - delta) * beta)
-        lagged = segments.sspp[k] - segments.slope[k] * segments.ssp[k] * inside
-        growth = growth_peak * np.maximum(segments.sspp[k] + 2.0 * (inside - 1.0) * lagged, 0.0)
-        middle = _advance(squared, growth, delta, 0.5 * n)
-        end = _advance(squared, growth, delta, n)
-        if segments.ssp[k] > 0:
-            first, last = squared**-0.5, end**-0.5
-            # Simpson's mean, and Euler's term, since η_eff(t) is of the norm before the step
-            inverse = (first + 4.0 * middle**-0.5 + last) / 6.0 + (first - last) / (2.0 * n)
-            total += n * _correction(middle, segments, k, eta, delta, beta, norm) * inverse
-        squared = end
-    return squared, total
+    column = (slice(None),) + (None,) * eta.ndim
+    n, s, sp, sspp, slope = (
+        values[column] for values in (segments.steps, segments.s, segments.sp, segments.sspp, segments.slope)
+    )
+    delta = np.broadcast_to(delta_peak, n.shape[:1] + eta.shape) if independent_decay else s * delta_peak
+    inside = 1.0 / (1.0 - (1.0 - delta) * beta)
+    lagged = sspp - slope * sp * inside
+    growth = (eta * norm) ** 2 * np.maximum(sspp + 2.0 * (inside - 1.0) * lagged, 0.0)
+    kept, added = kept_and_added(n, delta)
+    cells = (len(segments.steps), eta.size)
+    nodes = linear_scan(kept.reshape(cells), (growth * added).reshape(cells), squared.reshape(-1))
+    nodes = nodes.reshape(-1, *eta.shape)
+    kept, added = kept_and_added(0.5 * n, delta)
+    middle = kept * nodes[:-1] + growth * added
+    first, last = nodes[:-1] ** -0.5, nodes[1:] ** -0.5
+    # Simpson's mean of 1/W, and Euler's term, since η_eff(t) is of the norm before the step
+    inverse = (first + 4.0 * middle**-0.5 + last) / 6.0 + (first - last) / (2.0 * n)
+    rates = _exact_at(middle, eta * sp, delta, beta, norm) * np.sqrt(middle)
+    return nodes[-1], (n * rates * inverse).sum(axis=0)
 
 
-def _advance(squared: Floats, growth: Floats, delta: Floats, n: float) -> Floats:
-    """W² after n steps at a constant LR: α^{2n}·W² + growth·(1 − α^{2n})/(1 − α²)."""
-    kept, added = kept_and_added(np.asarray(n), delta)
-    return kept * squared + growth * added
+def _exact_at(squared: Floats, rate: Floats, delta: Floats, beta: Floats, norm: Floats) -> Floats:
+    """The exact η_eff at the middle of segments, with c at its quasi-steady value.
 
-
-def _correction(
-    squared: Floats, segments: _Segments, k: int, eta: Floats, delta: Floats, beta: Floats, norm: Floats
-) -> Floats:
-    """η_eff·W of the segment: η·U·mean(s·p), times what the exact η_eff is of η·U/W at the middle."""
-    rate = eta * segments.ssp[k]  # U's profile may ride on the LR: only their product moves w
-    dot = -beta * rate * norm**2 / (1.0 - (1.0 - delta) * beta)
-    # at the edge of what is possible (W barely above ηU) the quasi-steady c may overshoot
-    dot = np.maximum(dot, -np.sqrt(squared) * norm)
-    return eff_lr_of_step(squared, dot, lr=rate, delta=delta, update_norm=norm) * np.sqrt(squared)
+    At the edge of what is possible (W barely above ηU) that value may overshoot |c| ≤ W·U: it is held there.
+    """
+    dot = np.maximum(-beta * rate * norm**2 / (1.0 - (1.0 - delta) * beta), -np.sqrt(squared) * norm)
+    return eff_lr_of_step(squared, dot, lr=rate, delta=delta, update_norm=norm)
 
 
 def _floats(values: ArrayLike) -> Floats:
