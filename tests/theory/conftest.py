@@ -40,7 +40,7 @@ def simulate_walk(
     rows = np.empty((len(factors), 4))
     for t, factor in enumerate(factors):
         rate = lr * factor
-        delta = weight_decay if independent_decay else rate * weight_decay
+        delta = weight_decay * (factor if independent_decay else rate)
         sized = u if profile is None else profile[t] * u
         after = (1.0 - delta) * w - rate * sized
         before_norm, after_norm = np.linalg.norm(w), np.linalg.norm(after)

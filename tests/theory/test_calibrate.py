@@ -104,10 +104,10 @@ def test_another_beginning_starts_from_the_first_norm(trunks):
 @pytest.mark.parametrize("cause", ["update norm", "correlation"])
 def test_the_assumption_that_failed_is_named(walk, cause):
     """Two runs whose later half breaks one assumption: U grows, or the updates decorrelate."""
-    rest = {"lr": 0.02, "weight_decay": 0.5, "weight_norm0": 2.0, "update_norm": 12.0, "dimension": 500}
+    rest = {"lr": 0.02, "weight_decay": 0.5, "weight_norm0": 2.0, "update_norm": 12.0, "dimension": 2000}
     run = TRUNK.model_copy(update={"weight_decay": 0.5})
     late = np.arange(STEPS) >= STEPS // 2
-    profile = np.where(late, 1.5, 1.0) if cause == "update norm" else None
+    profile = np.where(late, 2.0, 1.0) if cause == "update norm" else None
     one = walk(TRUNK.factors(), beta1=0.9, profile=profile, **rest)
     moved = Trajectory.from_arrays(
         step=np.arange(STEPS), weight_norm=one.weight_norm, update_norm=one.update_norm, eff_lr=one.eff_lr
@@ -115,7 +115,7 @@ def test_the_assumption_that_failed_is_named(walk, cause):
     fit = calibrate_weight(moved, lr=0.02, run=run, beta1=0.9, fit_stop=STEPS // 2, warmup_steps=WARMUP)
     if cause == "correlation":
         fit = replace(fit, factor=0.6 * fit.factor)
-    stop = STEPS // 2 + 150 if cause == "update norm" else STEPS  # before W has followed U
+    stop = STEPS // 2 + 60 if cause == "update norm" else STEPS  # before W has followed U
     judged = judge_weight(fit, moved, run=run, start=STEPS // 2, stop=stop)
     assert abs(judged.eff_lr_bias) > 0.05
     assert judged.cause == cause

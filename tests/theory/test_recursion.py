@@ -59,7 +59,7 @@ def test_any_schedule_and_measured_update_norms_are_the_plain_loop(independent):
         rate, size = 0.02 * factor, profile[t]
         assert run.weight_norm_squared[t] == pytest.approx(squared, rel=1e-12)
         assert run.update_dot_weight[t] == pytest.approx(dot, rel=1e-12)
-        alpha = 1.0 - (decay if independent else rate * decay)
+        alpha = 1.0 - decay * (factor if independent else rate)
         squared = alpha**2 * squared + (rate * size) ** 2 - 2 * alpha * rate * dot
         dot = 0.9 * (alpha * dot - rate * size**2) * (profile[min(t + 1, 699)] / size)
 
@@ -129,6 +129,17 @@ def test_coarse_mean_anywhere(log2_lr, weight_decay, beta1, log2_norm, steps):
     exact = run_recursion(schedule, weight_norm0=2.0**log2_norm, update_norm=40.0, **rest)
     coarse = coarse_run(schedule, weight_norm0=2.0**log2_norm, update_norm=40.0, **rest)
     assert coarse.mean_eff_lr == pytest.approx(float(exact.mean_eff_lr), rel=5e-3)
+
+
+def test_coarse_mean_with_a_moving_update_norm():
+    schedule = Schedule(steps=6000, warmup_steps=300, decay_steps=1000)
+    rest = {"lr": LRS, "weight_decay": 0.1, "beta1": 0.9, "weight_norm0": 5.0, "update_norm": 40.0}
+    profile = (1.0 + np.arange(6000) / 500.0) ** -0.2
+    exact = run_recursion(schedule, update_profile=profile, **rest)
+    coarse = coarse_run(schedule, update_profile=profile, **rest)
+    np.testing.assert_allclose(coarse.mean_eff_lr, exact.mean_eff_lr, rtol=5e-3)
+    flat = coarse_run(schedule, **rest)
+    assert np.max(np.abs(flat.mean_eff_lr / exact.mean_eff_lr - 1.0)) > 0.05
 
 
 def test_schedule_conventions():

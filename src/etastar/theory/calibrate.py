@@ -53,7 +53,7 @@ def calibrate_weight(
     run: PlannedRun,
     beta1: float,
     fit_stop: int,
-    window: float = 0.5,
+    window: float = 1 / 3,
     warmup_steps: int = 0,
 ) -> WeightCalibration:
     """Fit U and κ of one matrix on the last `window` of the steps between warm-up and `fit_stop`.
@@ -110,7 +110,7 @@ def schedule_rates(run: PlannedRun, lr: float, stop: int) -> tuple[Floats, Float
         )
     delta = decay_per_step(lr, run.decay, independent_decay=run.independent_decay)
     factors = factors[:stop]
-    return lr * factors, np.full(stop, float(delta)) if run.independent_decay else factors * delta
+    return lr * factors, factors * delta
 
 
 def _responses(

@@ -56,10 +56,10 @@ def coarse_run(
     delta_peak = decay_per_step(eta, lam, independent_decay=independent_decay)
     lag = 1.0 / (1.0 - float(np.max(np.abs(beta), initial=0.0)))
     head = min(len(s), max(64, int(np.ceil(12.0 * lag))))
-    squared, total = _head(s[:head], p[:head], eta, delta_peak, beta, (w0**2, dot0), norm, independent_decay)
+    squared, total = _head(s[:head], p[:head], eta, delta_peak, beta, (w0**2, dot0), norm)
     if head < len(s):
         segments = _segments(s, p, _edges(s, p, head))
-        squared, more = _tail(segments, squared, eta, delta_peak, beta, norm, independent_decay)
+        squared, more = _tail(segments, squared, eta, delta_peak, beta, norm)
         total = total + more
     return CoarseRun(total / len(s), np.sqrt(squared))
 
@@ -72,7 +72,6 @@ def _head(
     beta: Floats,
     start: tuple[Floats, Floats],
     norm: Floats,
-    independent_decay: bool,
 ) -> tuple[Floats, Floats]:
     """The first steps one by one: W² after them, and the sum of their η_eff."""
     squared, dot = np.empty((2, len(s) + 1, *eta.shape))
@@ -80,7 +79,7 @@ def _head(
     stretch = np.append(p[1:] / p[:-1], 1.0)
     column = (slice(None),) + (None,) * eta.ndim
     rate, size = s[column] * eta, p[column] * norm
-    delta = np.broadcast_to(delta_peak, rate.shape) if independent_decay else s[column] * delta_peak
+    delta = s[column] * delta_peak
     alpha, push, twist = 1.0 - delta, (rate * size) ** 2, rate * size**2
     for t, longer in enumerate(stretch):
         squared[t + 1] = alpha[t] ** 2 * squared[t] + push[t] - 2.0 * alpha[t] * rate[t] * dot[t]
@@ -127,14 +126,13 @@ def _tail(
     delta_peak: Floats,
     beta: Floats,
     norm: Floats,
-    independent_decay: bool,
 ) -> tuple[Floats, Floats]:
     """The segments after the head: the final W², and the sum of η_eff over them."""
     column = (slice(None),) + (None,) * eta.ndim
     n, s, sp, sspp, slope = (
         values[column] for values in (segments.steps, segments.s, segments.sp, segments.sspp, segments.slope)
     )
-    delta = np.broadcast_to(delta_peak, n.shape[:1] + eta.shape) if independent_decay else s * delta_peak
+    delta = s * delta_peak
     inside = 1.0 / (1.0 - (1.0 - delta) * beta)
     lagged = sspp - slope * sp * inside
     growth = (eta * norm) ** 2 * np.maximum(sspp + 2.0 * (inside - 1.0) * lagged, 0.0)

@@ -146,7 +146,7 @@ def invert_weight_decay(
             "without any weight decay, and decay only raises it",
             hint="lower the LR, or ask for a larger η_eff",
         )
-    peak = 1.0 if run.independent_decay else lr * float(run.factors().max())
+    peak = float(run.factors().max()) * (1.0 if run.independent_decay else lr)
     return _inverted(
         eff_lr,
         lambda log2_decay: of_decay(np.exp2(log2_decay)),

@@ -90,7 +90,7 @@ def calibrate(
     run: PlannedRun,
     beta1: float,
     fit_stop: int,
-    window: float = 0.5,
+    window: float = 1 / 3,
     warmup_steps: int = 0,
 ) -> Calibration:
     """Calibrate every matrix of every trunk, given as (lr, trajectories); they share schedule and λ."""

@@ -139,7 +139,7 @@ def _walked_mean(lr: Floats, weight_decay: Floats, run: PlannedRun, some: Matric
         beta1=some.beta1,
         weight_norm0=some.weight_norm0,
         update_norm=some.update_norm,
-        update_dot_weight0=_steady_dot(lr * factors[start], weight_decay, run, some) if start else 0.0,
+        update_dot_weight0=_steady_dot(lr, weight_decay, factors[start], run, some) if start else 0.0,
         independent_decay=run.independent_decay,
     )
     mean = walked.mean_eff_lr
@@ -148,12 +148,14 @@ def _walked_mean(lr: Floats, weight_decay: Floats, run: PlannedRun, some: Matric
     return mean.mean(axis=-1)
 
 
-def _steady_dot(lr: Floats, weight_decay: Floats, run: PlannedRun, matrices: Matrices) -> Floats:
+def _steady_dot(
+    lr: Floats, weight_decay: Floats, factor: float, run: PlannedRun, matrices: Matrices
+) -> Floats:
     """⟨u, w⟩ of a run that has gone on for a while: the limit of equation (correlation)."""
     return update_dot_weight(
         None,
-        lr=lr,
-        weight_decay=weight_decay,
+        lr=factor * lr,
+        weight_decay=factor * weight_decay if run.independent_decay else weight_decay,
         beta1=matrices.beta1,
         update_norm=matrices.update_norm,
         independent_decay=run.independent_decay,

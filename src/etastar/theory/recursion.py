@@ -61,7 +61,7 @@ def run_recursion(
 
     `update_profile` multiplies `update_norm` step by step (shape (T,) or (T, …)): a measured U(t) is
     `update_norm=1, update_profile=U`. `update_dot_weight0` continues a run from a known c. The decay of
-    step t is η_t·λ, or λ whatever the schedule with `independent_decay`.
+    step t is η_t·λ; with `independent_decay` it is λ times the schedule's factor, whatever the peak LR.
     """
     factors = factors_of(schedule)
     columns = np.broadcast_arrays(
@@ -113,10 +113,8 @@ def _solve(
     factors: Floats, profile: Floats, columns: tuple[Floats, ...], independent_decay: bool
 ) -> tuple[Floats, Floats, Floats]:
     lr, weight_decay, beta1, weight_norm0, update_norm, dot0 = columns
-    delta = decay_per_step(lr, weight_decay, independent_decay=independent_decay)
-    if not independent_decay:
-        delta = factors[:, None] * delta
-    alpha = np.broadcast_to(1.0 - delta, (len(factors), lr.size))
+    delta = factors[:, None] * decay_per_step(lr, weight_decay, independent_decay=independent_decay)
+    alpha = 1.0 - delta
     rate = factors[:, None] * lr
     norm = profile * update_norm
     # the direction decorrelates by β₁ a step while the length goes from U_t to U_{t+1}

@@ -89,7 +89,7 @@ def weight_norm_figure(
     first, last = int(trajectory.step[0]), int(trajectory.step[-1])
     factors = run.factors()[first:last]
     delta = decay_per_step(lr, run.decay, independent_decay=run.independent_decay)
-    shrink = np.full(len(factors), float(delta)) if run.independent_decay else factors * delta
+    shrink = factors * delta
     size = trajectory.every_step("update_norm", first, last)
     added = (lr * factors * size) ** 2 * correlation_factor(beta1, shrink)
     start = np.array([trajectory.weight_norm[0] ** 2])
