@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 PATIENCE = 100  # steps above the line
+MARGIN = 0.25  # nats above its first loss: a model that has learned nothing yet wobbles by less
 SMOOTHING = 0.98  # of the running mean of the training loss: some 50 steps
 
 
@@ -60,11 +61,12 @@ class Watch:
         self.weight.copy_(torch.where(counted, SMOOTHING * self.weight + (1 - SMOOTHING), self.weight))
         mean = self.smoothed / self.weight.clamp_min(1e-12)
         self.learned.logical_or_(counted & (mean < line))
-        high = counted & (mean > line) & (self.learned | (mean > self.first_loss)) & (after_warmup > 0)
+        risen = self.learned | (mean > self.first_loss + MARGIN)
+        high = counted & (mean > line) & risen & (after_warmup > 0)
         self.spikes.add_((counted & ~high & (self.above > 0)).long())
         self.above.copy_(torch.where(high, self.above + 1, torch.zeros_like(self.above)))
         falls = self.alive & (~finite | (self.above >= PATIENCE))
-        self.diverged_step.copy_(torch.where(falls, step, self.diverged_step))
+        self.diverged_step.copy_(torch.where(falls, step.long(), self.diverged_step))
         self.alive.logical_and_(~falls)
 
     def tensors(self) -> dict[str, Tensor]:

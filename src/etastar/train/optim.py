@@ -103,11 +103,11 @@ def _refuse_zero(spec: TrainSpec, name: str, radius: Tensor) -> None:
 
 
 # Columns of a segment's table: all that changes from step to step and is not a tensor of the state.
-FACTOR, PLATEAU, BIAS1, BIAS2, EMBED_BIAS1, EMBED_BIAS2, AFTER_WARMUP = range(7)
+FACTOR, PLATEAU, BIAS1, BIAS2, EMBED_BIAS1, EMBED_BIAS2, AFTER_WARMUP, STEP = range(8)
 
 
 def step_table(spec: TrainSpec, *, start: int, stop: int, horizon: int | None, device: torch.device) -> Tensor:
-    """Schedule factor and bias corrections of steps start … stop−1, (steps, 7) float64 on the device."""
+    """Schedule factor and bias corrections of steps start … stop−1, (steps, 8) float64 on the device."""
     schedule: ScheduleSpec = spec.schedule
     main, embedding = spec.optimizer, spec.embedding
     betas = (main.beta1, main.beta2, embedding.beta1, embedding.beta2)
@@ -117,6 +117,7 @@ def step_table(spec: TrainSpec, *, start: int, stop: int, horizon: int | None, d
             float(on_plateau(schedule, step, horizon)),
             *(1 - beta ** (step + 1) for beta in betas),
             float(step >= schedule.warmup_steps),
+            float(step),
         ]
         for step in range(start, stop)
     ]
@@ -155,7 +156,7 @@ def moved(
 
 
 def optimizer_step(
-    spec: TrainSpec,
+    rules: dict[str, Rule],
     params: dict[str, Tensor],
     grads: dict[str, Tensor],
     state: OptimizerState,
@@ -171,7 +172,7 @@ def optimizer_step(
     """
     statistics = []
     for name, weight in params.items():
-        rule = rule_for(spec, name)
+        rule = rules[name]
         shape = (-1,) + (1,) * (weight.ndim - 1)
         rate = row[FACTOR] * (lrs if rule.own_lr is None else torch.full_like(lrs, rule.own_lr))
         decay = rule.weight_decay * (row[FACTOR].expand_as(rate) if rule.independent_decay else rate)
@@ -197,9 +198,9 @@ def optimizer_step(
     return torch.cat(statistics, dim=1)
 
 
-def matrix_names(spec: TrainSpec, params: dict[str, Tensor]) -> list[str]:
+def matrix_names(spec: TrainSpec) -> list[str]:
     """The matrices in the order of `optimizer_step`'s statistics."""
-    return [weight for name in params if name in MATRICES for weight in weight_names(spec.model, name)]
+    return [weight for name in MATRICES for weight in weight_names(spec.model, name)]
 
 
 def gradient_norms(grads: dict[str, Tensor]) -> Tensor:

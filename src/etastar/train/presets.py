@@ -34,6 +34,8 @@ def gpt2(
     horizons: Iterable[int] | None = None,
     data: DataSpec | None = None,
     vocab: int = 50304,
+    schedule: ScheduleSpec | None = None,
+    eval_tokens: int = 10_000_000,
     seed: int = 0,
     execution: Execution | None = None,
 ) -> TrainSpec:
@@ -49,12 +51,12 @@ def gpt2(
         model=ModelSpec(width=width, layers=12, head_dim=128, vocab=vocab, context=1024),
         optimizer=OptimizerSpec(kind=optimizer, beta1=0.95, beta2=0.95, eps=1e-8),  # type: ignore[arg-type]
         embedding=EmbeddingSpec(lr=0.0036, beta1=0.9, beta2=0.95, eps=1e-8),
-        schedule=ScheduleSpec(kind="wsd", warmup_steps=1000, decay_steps=5000),
+        schedule=schedule or ScheduleSpec(kind="wsd", warmup_steps=1000, decay_steps=5000),
         data=data or DataSpec(),
         lrs=tuple(lrs) if lrs is not None else octaves(-11 if hyperball else -15, -7),
         horizons=tuple(horizons) if horizons is not None else tuple(range(10_000, 200_001, 5_000)),
         batch_sequences=512,
-        eval_tokens=10_000_000,
+        eval_tokens=eval_tokens,
         seed=seed,
         execution=execution or Execution(checkpoint_every=2500),
     )
@@ -71,6 +73,8 @@ def rope(
     vocab: int = 8192,
     context: int = 256,
     batch_sequences: int = 32,
+    schedule: ScheduleSpec | None = None,
+    eval_tokens: int = 1_000_000,
     seed: int = 0,
     execution: Execution | None = None,
 ) -> TrainSpec:
@@ -94,12 +98,12 @@ def rope(
         ),
         optimizer=OptimizerSpec(kind=optimizer),  # type: ignore[arg-type]
         embedding=EmbeddingSpec(),
-        schedule=ScheduleSpec(kind="wsd", warmup_steps=200, decay_steps=400),
+        schedule=schedule or ScheduleSpec(kind="wsd", warmup_steps=200, decay_steps=400),
         data=data or DataSpec(),
         lrs=tuple(lrs) if lrs is not None else octaves(*((-10, -5) if hyperball else (-11, -6)), per_octave=2),
         horizons=tuple(horizons),
         batch_sequences=batch_sequences,
-        eval_tokens=1_000_000,
+        eval_tokens=eval_tokens,
         seed=seed,
         execution=execution or Execution(),
     )

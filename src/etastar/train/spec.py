@@ -135,6 +135,7 @@ class DataSpec(Settings):
     corpus: str | None = None
     synthetic_vocab: Count = 256
     synthetic_tokens: Count = 1_000_000
+    synthetic_validation_tokens: Count = 65_536
     synthetic_seed: int = 0
 
 
@@ -145,7 +146,7 @@ class Execution(Settings):
     precision: Literal["auto", "bf16", "fp32", "fp64"] = "auto"  # auto: bf16 on CUDA, fp32 on CPU
     micro_batch: Count | None = None  # sequences a forward pass; null: from the memory at hand
     threads: Count = 2  # CPU threads of every worker: bitwise promises hold for equal counts
-    compile: Literal["auto", "off", "default", "reduce-overhead", "max-autotune"] = "auto"
+    compile: Literal["auto", "off", "default", "max-autotune"] = "auto"  # auto: on CUDA
     deterministic: bool = False  # CUDA: bitwise repeatable kernels, slower
     checkpoint_every: Count = 1000  # steps
     log_every: Count = 100  # steps between trajectory rows
