@@ -14,7 +14,7 @@ from etastar.errors import EtastarError
 
 def main(arguments: list[str] | None = None) -> int:
     """Train a spec with plain progress lines; 0 finished, 2 a bad input, 3 time was up first."""
-    parser = argparse.ArgumentParser(prog="python -m etastar.train", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m etastar.train", description="Train a specification.")
     parser.add_argument("spec", help="a training specification in YAML")
     parser.add_argument("--out", required=True, help="the study's folder")
     parser.add_argument("--corpus", help="a corpus folder, in place of the spec's")

@@ -80,7 +80,10 @@ class Feed:
 
     def _rows(self, step: int) -> Tensor:
         rows = self.corpus.batch(
-            seed=self.spec.seed, step=step, sequences=self.spec.batch_sequences, length=self.spec.model.context
+            seed=self.spec.seed,
+            step=step,
+            sequences=self.spec.batch_sequences,
+            length=self.spec.model.context,
         )
         tensor = torch.from_numpy(rows[self.rank :: self.ranks].copy())
         return tensor.pin_memory() if self.device.type == "cuda" else tensor

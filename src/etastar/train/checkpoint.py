@@ -45,7 +45,9 @@ def branch_segment(horizon: int, decay: int) -> str:
     return f"branch-{horizon}-{decay}"
 
 
-def expendable(marks: Iterable[Mark], *, leaves: Iterable[int], running: str | None, keep: Iterable[int]) -> set[Mark]:
+def expendable(
+    marks: Iterable[Mark], *, leaves: Iterable[int], running: str | None, keep: Iterable[int]
+) -> set[Mark]:
     """Which checkpoints may go, given where the unfinished branches leave the trunk.
 
     Kept: the newest trunk before the next leaving point (training goes on from it), the newest trunk of
@@ -92,7 +94,7 @@ class CheckpointFolder:
         write_atomically(self.folder / mark.file, write)
 
     def load(self, mark: Mark) -> dict[str, Tensor] | None:
-        """The tensors on the CPU, or None and a warning where the file is damaged; another spec's is refused."""
+        """The tensors, or None and a warning where the file is damaged; another spec's is refused."""
         path = self.folder / mark.file
         try:
             with safe_open(path, framework="pt") as file:

@@ -18,7 +18,7 @@ ChunkFunction = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
 
 def chunk_loss(hidden: Tensor, embed: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
     """(K, c, d), (K, V, d), (c,) → the summed loss of each model, (K,), in fp32 or wider."""
-    logits, log_norm, picked = _logits(hidden, embed, targets)
+    _, log_norm, picked = _logits(hidden, embed, targets)
     return ((log_norm - picked).sum(1),)
 
 

@@ -144,7 +144,9 @@ class StackTrainer:
         self.share.wait()
         missing = sorted(h for h in self.spec.horizons if h not in done)
         if done:
-            self.reporter.message(f"{len(done)} of {len(self.spec.horizons)} horizons are in the store already")
+            self.reporter.message(
+                f"{len(done)} of {len(self.spec.horizons)} horizons are in the store already"
+            )
         if not missing:
             return
         self.engine = Engine(
@@ -195,7 +197,9 @@ class StackTrainer:
         decays = sum(h - leaves_trunk_at(schedule, h) for h in missing)
         return max(trunk - start, 0) + decays
 
-    def _advance(self, state: TrainState, start: int, stop: int, horizon: int | None, leaves: list[int]) -> None:
+    def _advance(
+        self, state: TrainState, start: int, stop: int, horizon: int | None, leaves: list[int]
+    ) -> None:
         """Steps start … stop−1 of the trunk (None) or of the branch to `horizon`, saving on the way."""
         every = self.spec.execution.checkpoint_every
         while start < stop:
@@ -205,7 +209,10 @@ class StackTrainer:
                 start = self._take_steps(state, start, min((start // every + 1) * every, stop), horizon)
             if horizon is None or start < stop:
                 self._save(state, start, horizon, leaves)
-            if self.share.agree(self.deadline is not None and time.monotonic() > self.deadline) and start < stop:
+            if (
+                self.share.agree(self.deadline is not None and time.monotonic() > self.deadline)
+                and start < stop
+            ):
                 raise _TimeIsUpError
 
     def _take_steps(self, state: TrainState, start: int, stop: int, horizon: int | None) -> int:
@@ -232,7 +239,9 @@ class StackTrainer:
         return self.share.agree(time.monotonic() > self.deadline)
 
     def _save(self, state: TrainState, step: int, horizon: int | None, leaves: list[int]) -> None:
-        segment = "trunk" if horizon is None else branch_segment(horizon, self.spec.schedule.decay_of(horizon))
+        segment = (
+            "trunk" if horizon is None else branch_segment(horizon, self.spec.schedule.decay_of(horizon))
+        )
         if self.share.writes:
             mark = Mark(segment, step)
             self.checkpoints.save(mark, state.tensors(), {"spec": self.spec.model_dump(mode="json")})
@@ -277,13 +286,16 @@ def _only_process(folder: Path, share: Share) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "lock").open("w")
     except OSError as error:
-        raise SpecError(f"{folder}: cannot be written ({error.strerror})", hint="check the --out folder") from None
+        raise SpecError(
+            f"{folder}: cannot be written ({error.strerror})", hint="check the --out folder"
+        ) from None
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise SpecError(
-                f"{folder}: another process is training this stack", hint="wait for it, or use another --out folder"
+                f"{folder}: another process is training this stack",
+                hint="wait for it, or use another --out folder",
             ) from None
         lock.write(str(os.getpid()))
         lock.flush()

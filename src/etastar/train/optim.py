@@ -23,8 +23,8 @@ from torch import Tensor
 from etastar.errors import SpecError
 from etastar.train.model import EMBEDDINGS, GAINS, MATRICES, weight_names
 from etastar.train.orthogonal import orthogonalized
-from etastar.train.spec import ScheduleSpec, TrainSpec
 from etastar.train.schedule import lr_factor, on_plateau
+from etastar.train.spec import ScheduleSpec, TrainSpec
 from etastar.train.statistics import step_statistics
 
 
@@ -106,7 +106,9 @@ def _refuse_zero(spec: TrainSpec, name: str, radius: Tensor) -> None:
 FACTOR, PLATEAU, BIAS1, BIAS2, EMBED_BIAS1, EMBED_BIAS2, AFTER_WARMUP, STEP = range(8)
 
 
-def step_table(spec: TrainSpec, *, start: int, stop: int, horizon: int | None, device: torch.device) -> Tensor:
+def step_table(
+    spec: TrainSpec, *, start: int, stop: int, horizon: int | None, device: torch.device
+) -> Tensor:
     """Schedule factor and bias corrections of steps start … stop−1, (steps, 8) float64 on the device."""
     schedule: ScheduleSpec = spec.schedule
     main, embedding = spec.optimizer, spec.embedding
@@ -177,7 +179,9 @@ def optimizer_step(
         rate = row[FACTOR] * (lrs if rule.own_lr is None else torch.full_like(lrs, rule.own_lr))
         decay = rule.weight_decay * (row[FACTOR].expand_as(rate) if rule.independent_decay else rate)
         grad = grads[name] if clip_scale is None else grads[name] * clip_scale.view(shape).to(weight.dtype)
-        bias1, bias2 = (row[EMBED_BIAS1], row[EMBED_BIAS2]) if name in EMBEDDINGS else (row[BIAS1], row[BIAS2])
+        bias1, bias2 = (
+            (row[EMBED_BIAS1], row[EMBED_BIAS2]) if name in EMBEDDINGS else (row[BIAS1], row[BIAS2])
+        )
         update, new = moved(
             rule,
             weight,
@@ -216,5 +220,3 @@ def clip_scales(norms: Tensor, limit: float) -> Tensor:
 
 def _norm(matrices: Tensor) -> Tensor:
     return torch.linalg.vector_norm(matrices, dim=(-2, -1))
-
-

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from torch import Tensor
 
 from etastar.records import RunStatus
@@ -51,7 +50,7 @@ class Recorder:
         self._logged.append((step, result))
 
     def flush(self, horizon: int | None, start: int, stop: int) -> None:
-        """Write the logged steps start … stop−1 of the trunk (None) or of a branch, replacing earlier rows."""
+        """Write the logged steps start … stop−1 of the trunk (None) or a branch, replacing earlier rows."""
         logged, self._logged = self._logged, []
         if not logged:
             return
@@ -72,13 +71,12 @@ class Recorder:
             if path.stem == part or span is None or int(span[1]) >= stop or int(span[2]) <= start:
                 continue
             table = read_part(path)
-            if table is not None:
-                outside = pc.or_(pc.less(table["step"], start), pc.greater_equal(table["step"], stop))
-                rest = table.filter(outside)
-                for side, low, high in (("before", int(span[1]), start), ("after", stop, int(span[2]))):
-                    keep = pc.less(rest["step"], start) if side == "before" else pc.greater_equal(rest["step"], stop)
-                    if (rows := rest.filter(keep)).num_rows:
-                        write_trajectories(self.study, rows, f"{prefix}-{low:09d}-{high:09d}")
+            steps = np.empty(0) if table is None else table["step"].to_numpy()
+            first, last = int(span[1]), int(span[2])
+            for keep, low, high in ((steps < start, first, start), (steps >= stop, stop, last)):
+                if table is not None and keep.any():
+                    rest = table.filter(pa.array(keep))
+                    write_trajectories(self.study, rest, f"{prefix}-{low:09d}-{high:09d}")
             path.unlink(missing_ok=True)
 
     def _segment(self, horizon: int | None) -> str:
@@ -105,7 +103,9 @@ class Recorder:
         columns |= {key: pa.concat_arrays([blank, pa.array(values)]) for key, values in flat.items()}
         return pa.table(columns)
 
-    def record(self, horizon: int, state: TrainState, loss: Tensor, *, epochs: int, provenance: dict[str, Any]) -> pa.Table:
+    def record(
+        self, horizon: int, state: TrainState, loss: Tensor, *, epochs: int, provenance: dict[str, Any]
+    ) -> pa.Table:
         """Write the K rows of one evaluated horizon."""
         spec, schedule = self.spec, self.spec.schedule
         mean, plateau = (values.tolist() for values in state.tally.means())

@@ -56,10 +56,12 @@ class ModelSpec(Settings):
         if self.width % self.head_dim:
             raise SpecError(
                 f"model.width: {self.width} is not a multiple of head_dim {self.head_dim}",
-                hint=f"take width {math.ceil(self.width / self.head_dim) * self.head_dim}, or a head_dim that divides it",
+                hint=f"take width {-(-self.width // self.head_dim) * self.head_dim}, or a head_dim that divides it",
             )
         if self.positions == "rope" and self.head_dim % 2:
-            raise SpecError(f"model.head_dim: RoPE turns pairs, and {self.head_dim} is odd", hint="take 64 or 128")
+            raise SpecError(
+                f"model.head_dim: RoPE turns pairs, and {self.head_dim} is odd", hint="take 64 or 128"
+            )
         return self
 
     @property
@@ -82,12 +84,12 @@ class OptimizerSpec(Settings):
     """The optimizer of the blocks' matrices; `train/optim.py` says which parameter gets which rule."""
 
     kind: Literal["adamw", "adam", "adamh", "muonh"] = "adamw"
-    beta1: float = Field(0.95, ge=0, lt=1)
-    beta2: float = Field(0.95, ge=0, lt=1)
-    eps: Number = Field(1e-8, gt=0)
-    weight_decay: Number | None = Field(None, ge=0)  # null: 0.1 for adamw; the others have none
+    beta1: float = Field(default=0.95, ge=0, lt=1)
+    beta2: float = Field(default=0.95, ge=0, lt=1)
+    eps: Number = Field(default=1e-8, gt=0)
+    weight_decay: Number | None = Field(default=None, ge=0)  # null: 0.1 for adamw; the others have none
     decay: Literal["coupled", "independent"] = "coupled"  # η·λ a step as in torch, or λ whatever η is
-    clip: Number | None = Field(None, gt=0)  # per model of the stack; null: no clipping
+    clip: Number | None = Field(default=None, gt=0)  # per model of the stack; null: no clipping
 
     @model_validator(mode="after")
     def _decay_is_used(self) -> OptimizerSpec:
@@ -105,13 +107,13 @@ class OptimizerSpec(Settings):
 
 
 class EmbeddingSpec(Settings):
-    """The embedding's own optimizer (AdamW beside AdamW, else Adam without decay), under the same schedule."""
+    """The embedding's own optimizer: AdamW beside AdamW, else Adam without decay; same schedule."""
 
-    lr: Number = Field(0.0036, gt=0)
-    beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.95, ge=0, lt=1)
-    eps: Number = Field(1e-8, gt=0)
-    weight_decay: Number | None = Field(None, ge=0)  # null: 0.1 beside adamw, none beside the others
+    lr: Number = Field(default=0.0036, gt=0)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.95, ge=0, lt=1)
+    eps: Number = Field(default=1e-8, gt=0)
+    weight_decay: Number | None = Field(default=None, ge=0)  # null: 0.1 beside adamw, none beside the others
 
 
 class ScheduleSpec(Settings):
@@ -120,7 +122,7 @@ class ScheduleSpec(Settings):
     kind: Literal["wsd", "constant", "cosine"] = "wsd"
     warmup_steps: Annotated[int, BeforeValidator(_whole), Field(ge=0)] = 1000
     decay_steps: Annotated[int, BeforeValidator(_whole), Field(ge=0)] = 5000
-    decay_fraction: float | None = Field(None, gt=0, le=1)  # of the horizon; takes the place of decay_steps
+    decay_fraction: float | None = Field(default=None, gt=0, le=1)  # of the horizon, for decay_steps
 
     def decay_of(self, horizon: int) -> int:
         """Steps of the decay that ends at `horizon`."""
@@ -145,7 +147,7 @@ class Execution(Settings):
     device: str = "auto"  # auto, cpu, cuda, cuda:1
     precision: Literal["auto", "bf16", "fp32", "fp64"] = "auto"  # auto: bf16 on CUDA, fp32 on CPU
     micro_batch: Count | None = None  # sequences a forward pass; null: from the memory at hand
-    threads: Count = 2  # CPU threads of every worker: bitwise promises hold for equal counts
+    threads: Count = 1  # CPU threads of every worker: bitwise promises hold for equal counts
     compile: Literal["auto", "off", "default", "max-autotune"] = "auto"  # auto: on CUDA
     deterministic: bool = False  # CUDA: bitwise repeatable kernels, slower
     checkpoint_every: Count = 1000  # steps
@@ -244,12 +246,16 @@ def _check_lrs(lrs: tuple[float, ...]) -> None:
             raise SpecError(f"lrs: {lr:g} is not above zero", hint="write 2^-9 or 0.002")
     if len(set(lrs)) < len(lrs):
         twice = next(lr for lr in lrs if lrs.count(lr) > 1)
-        raise SpecError(f"lrs: {twice:g} is there twice", hint="replicates are other seeds: train another spec")
+        raise SpecError(
+            f"lrs: {twice:g} is there twice", hint="replicates are other seeds: train another spec"
+        )
 
 
 def _check_horizons(horizons: tuple[int, ...], schedule: ScheduleSpec) -> None:
     if not horizons:
-        raise SpecError("horizons: the list is empty", hint="give steps at which to evaluate, e.g. [2000, 4000]")
+        raise SpecError(
+            "horizons: the list is empty", hint="give steps at which to evaluate, e.g. [2000, 4000]"
+        )
     if len(set(horizons)) < len(horizons):
         twice = next(h for h in horizons if horizons.count(h) > 1)
         raise SpecError(f"horizons: {twice} is there twice", hint="name each horizon once")
@@ -302,7 +308,11 @@ def load_spec(path: str | Path) -> TrainSpec:
         reason = getattr(error, "strerror", None) or "not text"
         raise SpecError(f"{file}: cannot be read ({reason})", hint="give the path of a YAML file") from None
     except yaml.YAMLError as error:
-        raise SpecError(f"{file}: not YAML ({str(error).splitlines()[0][:80]})", hint="check its indentation") from None
+        raise SpecError(
+            f"{file}: not YAML ({str(error).splitlines()[0][:80]})", hint="check its indentation"
+        ) from None
     if not isinstance(content, Mapping):
-        raise SpecError(f"{file}: expected settings, found {type(content).__name__}", hint="see --preset rope --show")
+        raise SpecError(
+            f"{file}: expected settings, found {type(content).__name__}", hint="see --preset rope --show"
+        )
     return build_spec(content, where=str(file))
