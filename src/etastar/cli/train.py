@@ -17,6 +17,8 @@ from etastar.errors import EtastarError, InputError
 from etastar.scale import format_number, parse_number, parse_positive
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from etastar.train.progress import Cell, Progress, Reporter
     from etastar.train.spec import TrainSpec
 
@@ -155,11 +157,11 @@ class _Lines:
 class _LiveReporter:
     """A bar and a table that redraw themselves."""
 
-    def __init__(self) -> None:
+    def __init__(self, console: Console | None = None) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        self._console = Console()
+        self._console = console or Console()
         self._live = Live(console=self._console, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> _LiveReporter:

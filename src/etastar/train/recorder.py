@@ -93,7 +93,7 @@ class Recorder:
         flat = {key: seen[..., column].reshape(-1) for column, key in enumerate(STATISTICS)}
         count = living * matrices
         columns: dict[str, Any] = {
-            "run": runs + [run for run in runs for _ in range(matrices)],
+            "run": pa.array(runs + [run for run in runs for _ in range(matrices)], pa.string()),
             "step": np.full(living + count, step),
             "weight": pa.array([None] * living + self.weights * living, pa.string()),
             "train_loss": pa.concat_arrays(
