@@ -122,7 +122,7 @@ def test_missing_settings_are_named() -> None:
 
 def test_vocabulary_mismatch() -> None:
     for vocab in (32, 5000):
-        with pytest.raises(SpecError, match=f"model.vocab: {vocab}, but the corpus has a vocabulary of 64"):
+        with pytest.raises(SpecError, match=rf"model\.vocab: {vocab}, but the corpus has a vocabulary of 64"):
             check_corpus(toy(model={"vocab": vocab}), CORPUS)
     check_corpus(toy(model={"vocab": 128}), CORPUS)  # rounded up for the hardware
 
@@ -137,7 +137,7 @@ def test_corpus_too_short() -> None:
 
 def test_unknown_device_is_refused() -> None:
     for name in ("gpu9", "meta"):
-        with pytest.raises(SpecError, match="execution.device"):
+        with pytest.raises(SpecError, match=r"execution\.device"):
             resolve_device(toy(execution={"device": name}).execution)
 
 
@@ -146,7 +146,11 @@ def test_yaml_goes_round(tmp_path: Path) -> None:
     file = tmp_path / "spec.yaml"
     file.write_text(spec.to_yaml())
     assert load_spec(file) == spec
-    for text, message in (("- 1", "expected settings"), ("a: [", "not YAML"), ("!!python/object:os.x {}", "not YAML")):
+    for text, message in (
+        ("- 1", "expected settings"),
+        ("a: [", "not YAML"),
+        ("!!python/object:os.x {}", "not YAML"),
+    ):
         file.write_text(text)
         with pytest.raises(SpecError, match=message):
             load_spec(file)

@@ -149,7 +149,7 @@ def test_time_that_is_up_loses_nothing(tmp_path: Path) -> None:
 
 
 def _train_and_strike(study: Path, after: float | None) -> int:
-    """Train in a forked process and kill it after so many seconds; its exit code, −9 if the kill came in time."""
+    """Train in a forked process and kill it after so many seconds; its exit code, −9 if struck in time."""
     child = os.fork()
     if child == 0:
         train(toy(), study, corpus=CORPUS, reporter=Silent())
@@ -184,7 +184,7 @@ def test_damaged_checkpoint_is_named_and_not_used(tmp_path: Path) -> None:
     train(spec, tmp_path / "a", corpus=CORPUS, reporter=Silent(), stop_after=0)
     (file,) = (tmp_path / "a").rglob("trunk-*.safetensors")
     file.write_bytes(file.read_bytes()[:-100])
-    with pytest.warns(UserWarning, match="trunk-.* cannot be read"):
+    with pytest.warns(UserWarning, match=r"trunk-.* cannot be read"):
         run(spec, tmp_path / "a")
     run(spec, tmp_path / "b")
     assert rows(read_runs(tmp_path / "a"), "run") == rows(read_runs(tmp_path / "b"), "run")
@@ -204,13 +204,15 @@ def test_checkpoint_of_another_spec_is_refused(tmp_path: Path) -> None:
 
 def test_checkpoint_of_another_precision_is_refused(tmp_path: Path) -> None:
     train(toy(), tmp_path, corpus=CORPUS, reporter=Silent(), stop_after=0)
-    with pytest.raises(SpecError, match="is torch.float32"):
+    with pytest.raises(SpecError, match=r"is torch\.float32"):
         run(toy(execution={"precision": "fp64"}), tmp_path)
 
 
 def test_only_needed_checkpoints_stay(tmp_path: Path) -> None:
     run(toy(), tmp_path / "few")
-    assert [path.name for path in (tmp_path / "few").rglob("*.safetensors")] == ["trunk-000000018.safetensors"]
+    assert [path.name for path in (tmp_path / "few").rglob("*.safetensors")] == [
+        "trunk-000000018.safetensors"
+    ]
     run(toy(execution={"keep_branch_points": True}), tmp_path / "kept")
     kept = sorted(path.name for path in (tmp_path / "kept").rglob("*.safetensors"))
     assert kept == ["trunk-000000010.safetensors", "trunk-000000018.safetensors"]

@@ -9,9 +9,9 @@ import torch
 from toys import CORPUS, alone, steps, toy
 
 from etastar.errors import SpecError
-from etastar.train.model import GAINS, MATRICES, final_hidden
-from etastar.train.head import summed_loss
 from etastar.train.engine import Engine
+from etastar.train.head import summed_loss
+from etastar.train.model import GAINS, MATRICES, final_hidden
 from etastar.train.optim import OptimizerState, clip_scales, gradient_norms, moved, rule_for, step_table
 from etastar.train.orthogonal import orthogonalized
 from etastar.train.presets import gpt2, octaves, rope
@@ -29,7 +29,9 @@ def _torch_reference(spec: TrainSpec, count: int) -> tuple[dict[str, torch.Tenso
     groups = []
     for name, weight in params.items():
         if name in MATRICES:
-            groups.append({"params": [weight], "lr": spec.lrs[0], "weight_decay": spec.optimizer.decay_rate, **main})
+            groups.append(
+                {"params": [weight], "lr": spec.lrs[0], "weight_decay": spec.optimizer.decay_rate, **main}
+            )
         elif name in GAINS:
             groups.append({"params": [weight], "lr": spec.lrs[0], "weight_decay": 0.0, **main})
         else:

@@ -49,7 +49,12 @@ def toy(*, gpt2: bool = False, **changes: Any) -> TrainSpec:
 
 
 def steps(
-    spec: TrainSpec, count: int, *, state: TrainState | None = None, start: int = 0, horizon: int | None = None
+    spec: TrainSpec,
+    count: int,
+    *,
+    state: TrainState | None = None,
+    start: int = 0,
+    horizon: int | None = None,
 ) -> tuple[TrainState, torch.Tensor, Engine]:
     """Take `count` steps of a spec by hand; the state, the losses (count, K) and the engine."""
     engine = Engine(spec, device=torch.device("cpu"), micro_batch=spec.execution.micro_batch or 10**6)

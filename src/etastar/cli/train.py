@@ -32,7 +32,9 @@ def train_command(
     width: Annotated[int, typer.Option(help="Width of the preset's model.")] = 128,
     layers: Annotated[int, typer.Option(help="Layers of the rope preset.")] = 4,
     optimizer: Annotated[str, typer.Option(help="adamw, adam, adamh or muonh.")] = "adamw",
-    corpus: Annotated[Path | None, typer.Option(help="A folder made by `etastar data prepare`.")] = None,
+    corpus: Annotated[
+        Path | None, typer.Option(help="A folder made by `etastar data prepare`, or default.")
+    ] = None,
     lrs: Annotated[str | None, typer.Option(help="Learning rates, e.g. 2^-10,2^-9,2^-8.")] = None,
     horizons: Annotated[str | None, typer.Option(help="Steps at which to evaluate, e.g. 2000,4000.")] = None,
     seed: Annotated[
@@ -108,11 +110,11 @@ def _data(corpus: Path | None) -> dict[str, Any]:
     if corpus is None:
         data = DataSpec()
         return {"data": data, "vocab": data.synthetic_vocab, "eval_tokens": 32_768}
-    from etastar.train.data import Corpus
+    from etastar.train.batches import open_corpus
 
-    opened = Corpus.open(corpus)
-    padded = math.ceil(opened.vocab / 64) * 64
-    return {"data": DataSpec(corpus=str(corpus)), "vocab": padded}
+    data = DataSpec(corpus=str(corpus))
+    padded = math.ceil(open_corpus(data).vocab / 64) * 64
+    return {"data": data, "vocab": padded}
 
 
 def _changed(spec: TrainSpec, **given: Any) -> TrainSpec:

@@ -14,14 +14,17 @@ import torch
 from torch import Tensor
 
 from etastar.errors import SpecError
+from etastar.train.corpus_default import default_corpus
 from etastar.train.data import Corpus, SyntheticCorpus
-from etastar.train.spec import DataSpec, TrainSpec
+from etastar.train.spec import DEFAULT_CORPUS, DataSpec, TrainSpec
 
 VOCAB_PADDING = 128  # a model's vocabulary may be rounded up by less than this (50257 → 50304)
 
 
 def open_corpus(data: DataSpec) -> Corpus:
     """The corpus a spec names."""
+    if data.corpus == DEFAULT_CORPUS:
+        return default_corpus(vocab=data.default_vocab)
     if data.corpus is not None:
         return Corpus.open(data.corpus)
     return SyntheticCorpus(

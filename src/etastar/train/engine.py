@@ -169,6 +169,11 @@ def _compiler(
     mode = execution.compile
     if mode == "off" or (mode == "auto" and device.type == "cpu"):
         return lambda function: function
+    import torch._dynamo  # here: it costs seconds, and a CPU run never needs it
+
+    dynamo_config = torch._dynamo.config
+    # One process may train many stacks: past the default of 8 shapes torch falls back to eager in silence.
+    dynamo_config.recompile_limit = max(dynamo_config.recompile_limit, 64)
     if mode == "max-autotune":
         return partial(torch.compile, dynamic=False, mode="max-autotune-no-cudagraphs")
     return partial(torch.compile, dynamic=False)

@@ -88,7 +88,7 @@ def final_hidden(model: ModelSpec, params: dict[str, Tensor], tokens: Tensor, co
     if model.positions == "learned":
         x = x + params["positions"][:, None, :length]
     x = x.reshape(stack, batch * length, width)
-    turns = _rope_table(model, length, x.device, compute) if model.positions == "rope" else None
+    turns = _rope_table(model, length, x.device, x.dtype) if model.positions == "rope" else None
 
     layers = {name: params[name].to(compute).unbind(1) for name in MATRICES}
     no_gain: tuple[Tensor | None, ...] = (None,) * model.layers
@@ -145,6 +145,7 @@ def _rope_table(model: ModelSpec, length: int, device: torch.device, dtype: torc
 
 
 def _rotate(x: Tensor, turns: Tensor) -> Tensor:
+    """Turn pairs by their position's angle, in the table's wider type."""
     cos, sin = turns.unbind(0)
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)
+    first, second = x.to(turns.dtype).chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1).to(x.dtype)

@@ -18,6 +18,8 @@ from etastar.errors import SpecError
 from etastar.records import content_id
 from etastar.scale import gpt_params, gpt_params_nonembedding, parse_number
 
+DEFAULT_CORPUS = "default"
+
 
 def _number(value: Any) -> Any:
     return parse_number(value) if isinstance(value, str) else value
@@ -54,9 +56,10 @@ class ModelSpec(Settings):
     @model_validator(mode="after")
     def _heads_divide(self) -> ModelSpec:
         if self.width % self.head_dim:
+            next_up = -(-self.width // self.head_dim) * self.head_dim
             raise SpecError(
                 f"model.width: {self.width} is not a multiple of head_dim {self.head_dim}",
-                hint=f"take width {-(-self.width // self.head_dim) * self.head_dim}, or a head_dim that divides it",
+                hint=f"take width {next_up}, or a head_dim that divides it",
             )
         if self.positions == "rope" and self.head_dim % 2:
             raise SpecError(
@@ -132,9 +135,10 @@ class ScheduleSpec(Settings):
 
 
 class DataSpec(Settings):
-    """A folder of shards, or (no folder) a seeded synthetic language."""
+    """A folder of shards, `default` (Python's standard library), or (null) a seeded synthetic language."""
 
     corpus: str | None = None
+    default_vocab: Count = 4096
     synthetic_vocab: Count = 256
     synthetic_tokens: Count = 1_000_000
     synthetic_validation_tokens: Count = 65_536
