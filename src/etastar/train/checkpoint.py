@@ -1,0 +1,129 @@
+"""Where can training go on from after a kill at any moment?
+
+A checkpoint is one safetensors file (no pickles) with JSON in its header, written beside its place,
+flushed and renamed: it is there whole or not at all. `trunk-STEP` is a trunk, `branch-HORIZON-DECAY-STEP`
+a decay on its way. `expendable` says which of them the rest of the branch graph no longer needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import re
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from etastar.errors import SpecError
+from etastar.store import write_atomically
+
+_NAME = re.compile(r"^(trunk|branch-\d+-\d+)-(\d+)\.safetensors$")
+
+
+@dataclass(frozen=True, order=True)
+class Mark:
+    """One checkpoint's place: its segment ("trunk" or "branch-HORIZON-DECAY") and its step."""
+
+    segment: str
+    step: int
+
+    @property
+    def file(self) -> str:
+        """Its file name."""
+        return f"{self.segment}-{self.step:09d}.safetensors"
+
+
+def branch_segment(horizon: int, decay: int) -> str:
+    """The segment name of a branch."""
+    return f"branch-{horizon}-{decay}"
+
+
+def expendable(
+    marks: Iterable[Mark], *, leaves: Iterable[int], running: str | None, keep: Iterable[int]
+) -> set[Mark]:
+    """Which checkpoints may go, given where the unfinished branches leave the trunk.
+
+    Kept: the newest trunk before the next leaving point (training goes on from it), the newest trunk of
+    all (a later horizon can be added to it), the steps in `keep`, and the newest of the running branch.
+    """
+    marks = set(marks)
+    needed: set[Mark] = set()
+    trunks = sorted(mark for mark in marks if mark.segment == "trunk")
+    first = min(leaves, default=None)
+    if trunks:
+        needed.add(trunks[-1])
+    if first is not None and (before := [mark for mark in trunks if mark.step <= first]):
+        needed.add(before[-1])
+    needed |= {mark for mark in trunks if mark.step in set(keep)}
+    if mine := sorted(mark for mark in marks if mark.segment == running):
+        needed.add(mine[-1])
+    return marks - needed
+
+
+class CheckpointFolder:
+    """The checkpoints of one stack."""
+
+    def __init__(self, folder: Path, *, stack_id: str) -> None:
+        self.folder = folder
+        self.stack_id = stack_id
+
+    def marks(self) -> list[Mark]:
+        """What is there, sorted by segment and step."""
+        found = (_NAME.match(path.name) for path in self.folder.glob("*.safetensors"))
+        return sorted(Mark(match[1], int(match[2])) for match in found if match)
+
+    def save(self, mark: Mark, tensors: Mapping[str, Tensor], provenance: Mapping[str, Any]) -> None:
+        """Write one checkpoint; a full disk leaves the earlier ones intact."""
+        content = {"stack": self.stack_id, "segment": mark.segment, "step": mark.step, **provenance}
+        header = {"etastar": json.dumps(content, sort_keys=True)}
+
+        def write(path: Path) -> None:
+            try:
+                save_file({name: x.contiguous() for name, x in tensors.items()}, path, metadata=header)
+            except SafetensorError as error:
+                full = "No space left" in str(error) or "File too large" in str(error)
+                raise OSError(errno.ENOSPC if full else errno.EIO, str(error)[:120]) from None
+
+        write_atomically(self.folder / mark.file, write)
+
+    def load(self, mark: Mark) -> dict[str, Tensor] | None:
+        """The tensors, or None and a warning where the file is damaged; another spec's is refused."""
+        path = self.folder / mark.file
+        try:
+            with safe_open(path, framework="pt") as file:
+                content = json.loads((file.metadata() or {}).get("etastar", "{}"))
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        except (SafetensorError, OSError, json.JSONDecodeError) as error:
+            warnings.warn(f"{path} cannot be read and is left out: {str(error)[:100]}", stacklevel=2)
+            return None
+        if content.get("stack") != self.stack_id or content.get("step") != mark.step:
+            raise SpecError(
+                f"{path} is a checkpoint of another spec (stack {content.get('stack', 'unknown')}, "
+                f"expected {self.stack_id})",
+                hint="move the file away, or use another --out folder",
+            )
+        return tensors
+
+    def newest(self, segment: str, *, up_to: int) -> Mark | None:
+        """The newest checkpoint of a segment at or before a step."""
+        fitting = [mark for mark in self.marks() if mark.segment == segment and mark.step <= up_to]
+        return fitting[-1] if fitting else None
+
+    def drop(self, marks: Iterable[Mark]) -> None:
+        """Remove checkpoints that are no longer needed."""
+        for mark in marks:
+            with contextlib.suppress(FileNotFoundError):
+                (self.folder / mark.file).unlink()
+
+    def sweep_leftovers(self) -> None:
+        """Remove temporary files that a killed writer left behind."""
+        for path in self.folder.glob(".*.tmp"):
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()

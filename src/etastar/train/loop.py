@@ -1,0 +1,302 @@
+"""How does a stack get from a spec to rows in the store, whatever interrupts it?
+
+For each horizon, earliest first: take the newest checkpoint at or before the point where its branch leaves
+the trunk, advance the trunk to that point, save it, run the decay, evaluate, record. Whatever is recorded
+is never done again; whatever is missing follows from the checkpoints. So a killed training is started with
+the same command, and gives the same bits on the same device, packing and thread count.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+
+from etastar.errors import SpecError
+from etastar.store import read_runs
+from etastar.train.batches import Feed, check_corpus, open_corpus
+from etastar.train.checkpoint import CheckpointFolder, Mark, branch_segment, expendable
+from etastar.train.data import Corpus
+from etastar.train.distributed import Share, divide, process_group
+from etastar.train.engine import Engine, StepResult, default_micro_batch, resolve_device
+from etastar.train.optim import matrix_names, step_table
+from etastar.train.pace import Pace
+from etastar.train.progress import Cell, PlainReporter, Reporter
+from etastar.train.recorder import Recorder
+from etastar.train.schedule import leaves_trunk_at
+from etastar.train.spec import TrainSpec
+from etastar.train.state import TrainState
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a call to `train` leaves: the study's rows, and whether every horizon is among them."""
+
+    study: Path
+    runs: pa.Table
+    finished: bool
+
+
+class _TimeIsUpError(Exception):
+    """The time that was given is over; the state is saved."""
+
+
+def train(
+    spec: TrainSpec,
+    study: str | Path,
+    *,
+    corpus: Corpus | None = None,
+    reporter: Reporter | None = None,
+    stop_after: float | None = None,
+) -> TrainResult:
+    """Train what is missing of a spec, into the study's folder; under torchrun, this process's share of it.
+
+    `stop_after` seconds end it early at a checkpoint; the same call goes on from there.
+    """
+    torch.set_num_threads(spec.execution.threads)
+    reporter = reporter or PlainReporter()
+    corpus = corpus or open_corpus(spec.data)
+    check_corpus(spec, corpus)
+    deadline = None if stop_after is None else time.monotonic() + stop_after
+    with process_group(spec.execution.device) as (rank, ranks, device):
+        execution = spec.execution.model_copy(update={"device": device})
+        mine, share = divide(spec.model_copy(update={"execution": execution}), rank=rank, ranks=ranks)
+        stack = StackTrainer(mine, Path(study), corpus, share, reporter, deadline)
+        finished = stack.run()
+    return TrainResult(study=Path(study), runs=read_runs(study), finished=finished)
+
+
+class StackTrainer:
+    """One process's stack on its way through the trunk and its branches."""
+
+    def __init__(
+        self,
+        spec: TrainSpec,
+        study: Path,
+        corpus: Corpus,
+        share: Share,
+        reporter: Reporter,
+        deadline: float | None,
+    ) -> None:
+        self.spec = spec
+        self.share = share
+        self.reporter = reporter
+        self.deadline = deadline
+        self.device = resolve_device(spec.execution)
+        torch.use_deterministic_algorithms(spec.execution.deterministic)
+        stack_id = spec.stack_id(data_identity=corpus.identity)
+        self.checkpoints = CheckpointFolder(study / "checkpoints" / stack_id, stack_id=stack_id)
+        self.feed = Feed(spec, corpus, self.device, share.batch_rank, share.batch_ranks)
+        self.micro_batch = self._first_micro_batch()
+        self.recorder = Recorder(study, spec, corpus.identity, matrix_names(spec))
+
+    def run(self) -> bool:
+        """Train every horizon that is not in the store; False if time ran out first."""
+        with _only_process(self.checkpoints.folder, self.share):
+            self.checkpoints.sweep_leftovers()
+            try:
+                self._run_within_memory()
+            except _TimeIsUpError:
+                self.reporter.message("time is up: saved; the same command goes on from here")
+                return False
+        return True
+
+    def _first_micro_batch(self) -> int:
+        asked = self.spec.execution.micro_batch or default_micro_batch(self.spec, self.device)
+        return min(asked, self.spec.batch_sequences // self.share.batch_ranks)
+
+    def _run_within_memory(self) -> None:
+        """Once, an out-of-memory halves the micro-batch and goes on from the last checkpoint."""
+        try:
+            self._run_missing()
+            return
+        except torch.OutOfMemoryError:
+            if self.micro_batch == 1 or self.share.data_parallel:
+                raise self._out_of_memory() from None
+        self.recorder.drop_logged()
+        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        self.micro_batch //= 2
+        self.reporter.message(f"out of memory: going on with micro-batches of {self.micro_batch} sequences")
+        try:
+            self._run_missing()
+        except torch.OutOfMemoryError:
+            raise self._out_of_memory() from None
+
+    def _out_of_memory(self) -> SpecError:
+        return SpecError(
+            f"out of memory on {self.device} with {len(self.spec.lrs)} models and micro-batches of "
+            f"{self.micro_batch} sequences",
+            hint="set execution.micro_batch lower, or train fewer learning rates in one stack",
+        )
+
+    def _run_missing(self) -> None:
+        done = self.recorder.finished_horizons()
+        self.share.wait()
+        missing = sorted(h for h in self.spec.horizons if h not in done)
+        if done:
+            self.reporter.message(
+                f"{len(done)} of {len(self.spec.horizons)} horizons are in the store already"
+            )
+        if not missing:
+            return
+        self.engine = Engine(
+            self.spec, device=self.device, micro_batch=self.micro_batch, ranks=self.share.batch_ranks
+        )
+        self.pace = Pace(self.spec, self.reporter)
+        if (epochs := self.feed.epochs(missing[-1])) > 1:
+            self.reporter.message(f"the longest horizon sees its data again: {epochs} epochs begin")
+        for index, horizon in enumerate(missing):
+            self._run_horizon(horizon, missing[index:])
+
+    def _run_horizon(self, horizon: int, missing: list[int]) -> None:
+        """Trunk up to the branch, the branch, its evaluation and its rows."""
+        schedule = self.spec.schedule
+        leaves = leaves_trunk_at(schedule, horizon)
+        branch = branch_segment(horizon, schedule.decay_of(horizon))
+        state, start = self._newest(branch, up_to=horizon)
+        if start is None:
+            state, start = self._newest("trunk", up_to=leaves)
+            start = start or 0
+            self.pace.plan(self._steps_left(start, missing))
+            if leaves > start:
+                self._advance(state, start, leaves, None, [leaves_trunk_at(schedule, h) for h in missing])
+            start = leaves
+        else:
+            self.pace.plan(self._steps_left(start, missing))
+        self._advance(state, start, horizon, horizon, [leaves_trunk_at(schedule, h) for h in missing])
+        loss = self.engine.evaluate(state, self.feed.validation())
+        self._record(horizon, state, loss)
+        if self.share.writes:
+            self.checkpoints.drop(mark for mark in self.checkpoints.marks() if mark.segment == branch)
+
+    def _newest(self, segment: str, *, up_to: int) -> tuple[TrainState, int | None]:
+        """The newest readable state of a segment, or a fresh one and None."""
+        state = self.engine.fresh_state()
+        for mark in reversed(self.checkpoints.marks()):
+            if mark.segment == segment and mark.step <= up_to:
+                tensors = self.checkpoints.load(mark)
+                if tensors is not None:
+                    state.load(tensors, where=str(self.checkpoints.folder / mark.file))
+                    return state, mark.step
+        return state, None
+
+    def _steps_left(self, start: int, missing: list[int]) -> int:
+        """Steps from here to the last horizon: the trunk once, and every decay."""
+        schedule = self.spec.schedule
+        trunk = max(leaves_trunk_at(schedule, h) for h in missing)
+        decays = sum(h - leaves_trunk_at(schedule, h) for h in missing)
+        return max(trunk - start, 0) + decays
+
+    def _advance(
+        self, state: TrainState, start: int, stop: int, horizon: int | None, leaves: list[int]
+    ) -> None:
+        """Steps start … stop−1 of the trunk (None) or of the branch to `horizon`, saving on the way."""
+        every = self.spec.execution.checkpoint_every
+        while start < stop:
+            if not bool(state.watch.alive.any()):
+                start = stop  # all frozen: more steps would change nothing
+            else:
+                start = self._take_steps(state, start, min((start // every + 1) * every, stop), horizon)
+            if horizon is None or start < stop:
+                self._save(state, start, horizon, leaves)
+            if (
+                self.share.agree(self.deadline is not None and time.monotonic() > self.deadline)
+                and start < stop
+            ):
+                raise _TimeIsUpError
+
+    def _take_steps(self, state: TrainState, start: int, stop: int, horizon: int | None) -> int:
+        """Steps between two checkpoints; returns the step reached, earlier than `stop` if time is up."""
+        execution = self.spec.execution
+        rows = step_table(self.spec, start=start, stop=stop, horizon=horizon, device=self.device)
+        segment = "trunk" if horizon is None else f"branch {horizon}"
+        reached = stop
+        for step, batch in zip(range(start, stop), self.feed.batches(start, stop), strict=True):
+            result: StepResult = self.engine.step(state, batch, rows[step - start])
+            if step % execution.log_every == 0:
+                self.recorder.log(step, result)
+                if self._time_is_up() and step + 1 < stop:
+                    reached = step + 1
+                    break
+            self.pace.took_step(segment, step + 1, stop, result)
+        if self.share.writes:
+            self.recorder.flush(horizon, start, reached)
+        return reached
+
+    def _time_is_up(self) -> bool:
+        if self.deadline is None:
+            return False
+        return self.share.agree(time.monotonic() > self.deadline)
+
+    def _save(self, state: TrainState, step: int, horizon: int | None, leaves: list[int]) -> None:
+        segment = (
+            "trunk" if horizon is None else branch_segment(horizon, self.spec.schedule.decay_of(horizon))
+        )
+        if self.share.writes:
+            mark = Mark(segment, step)
+            self.checkpoints.save(mark, state.tensors(), {"spec": self.spec.model_dump(mode="json")})
+            kept = [leaves_trunk_at(self.spec.schedule, h) for h in self.spec.horizons]
+            keep = kept if self.spec.execution.keep_branch_points else []
+            marks = self.checkpoints.marks()
+            self.checkpoints.drop(expendable(marks, leaves=leaves, running=segment, keep=keep))
+        self.share.wait()
+
+    def _record(self, horizon: int, state: TrainState, loss: torch.Tensor) -> None:
+        if not self.share.writes:
+            return
+        rows = self.recorder.record(
+            horizon, state, loss, epochs=self.feed.epochs(horizon), provenance=self._provenance()
+        )
+        wanted = ("lr", "loss", "mean_eff_lr", "status")
+        cells = [Cell(**{name: row[name] for name in wanted}) for row in rows.to_pylist()]
+        self.reporter.evaluated(horizon, cells)
+
+    def _provenance(self) -> dict[str, Any]:
+        """How it was computed: beside the run in its row, not part of its name."""
+        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
+        return {
+            "device": name,
+            "precision": str(self.engine.compute).removeprefix("torch."),
+            "stack": len(self.spec.lrs),
+            "micro_batch": self.micro_batch,
+            "ranks": self.share.batch_ranks,
+            "threads": self.spec.execution.threads,
+        }
+
+
+@contextmanager
+def _only_process(folder: Path, share: Share) -> Iterator[None]:
+    """Hold the stack's lock, which dies with the process: two trainings of one stack would mix files."""
+    if not share.writes:
+        yield
+        return
+    import fcntl
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("w")
+    except OSError as error:
+        raise SpecError(
+            f"{folder}: cannot be written ({error.strerror})", hint="check the --out folder"
+        ) from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise SpecError(
+                f"{folder}: another process is training this stack",
+                hint="wait for it, or use another --out folder",
+            ) from None
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield

@@ -1,0 +1,159 @@
+"""What does a stack leave behind for the analysis?
+
+Runs: one row a learning rate and horizon, written the moment its branch is evaluated. Trajectories: rows
+of every n-th step, under the trunk's name before the branch and under the run's name in its decay; so a
+run's whole path is its trunk's rows before `steps − decay_steps` and then its own. Logged tensors stay
+on the device until a flush.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from torch import Tensor
+
+from etastar.records import RunStatus
+from etastar.store import parts, read_part, read_runs, write_runs, write_trajectories
+from etastar.train.checkpoint import branch_segment
+from etastar.train.engine import StepResult
+from etastar.train.schedule import leaves_trunk_at
+from etastar.train.spec import TrainSpec
+from etastar.train.state import TrainState
+from etastar.train.statistics import STATISTICS
+
+_SPAN = re.compile(r"-(\d+)-(\d+)\.parquet$")
+
+
+@dataclass
+class Recorder:
+    """Rows of one stack on their way to the store."""
+
+    study: Path
+    spec: TrainSpec
+    identity: str
+    weights: list[str]
+    _logged: list[tuple[int, StepResult]] = field(default_factory=list)
+
+    def finished_horizons(self) -> set[int]:
+        """Horizons of which every learning rate has its row in the store."""
+        there = set(read_runs(self.study)["run"].to_pylist())
+        return {h for h in self.spec.horizons if {self._run(lr, h) for lr in self.spec.lrs} <= there}
+
+    def log(self, step: int, result: StepResult) -> None:
+        """Keep one step's tensors, still on the device."""
+        self._logged.append((step, result))
+
+    def flush(self, horizon: int | None, start: int, stop: int) -> None:
+        """Write the logged steps start … stop−1 of the trunk (None) or a branch, replacing earlier rows."""
+        logged, self._logged = self._logged, []
+        if not logged:
+            return
+        tables = [self._rows(step, result, horizon) for step, result in logged]
+        prefix = f"{self.spec.stack_id(data_identity=self.identity)}-{self._segment(horizon)}"
+        part = f"{prefix}-{start:09d}-{stop:09d}"
+        write_trajectories(self.study, pa.concat_tables(tables), part)
+        self._cut_overlaps(prefix, part, start, stop)
+
+    def drop_logged(self) -> None:
+        """Forget steps that will be taken again."""
+        self._logged = []
+
+    def _cut_overlaps(self, prefix: str, part: str, start: int, stop: int) -> None:
+        """A resume may take steps again whose rows an earlier part holds: those rows go."""
+        for path in parts(self.study, "trajectories", f"{prefix}-"):
+            span = _SPAN.search(path.name)
+            if path.stem == part or span is None or int(span[1]) >= stop or int(span[2]) <= start:
+                continue
+            table = read_part(path)
+            steps = np.empty(0) if table is None else table["step"].to_numpy()
+            first, last = int(span[1]), int(span[2])
+            for keep, low, high in ((steps < start, first, start), (steps >= stop, stop, last)):
+                if table is not None and keep.any():
+                    rest = table.filter(pa.array(keep))
+                    write_trajectories(self.study, rest, f"{prefix}-{low:09d}-{high:09d}")
+            path.unlink(missing_ok=True)
+
+    def _segment(self, horizon: int | None) -> str:
+        return "trunk" if horizon is None else branch_segment(horizon, self.spec.schedule.decay_of(horizon))
+
+    def _rows(self, step: int, result: StepResult, horizon: int | None) -> pa.Table:
+        """One step's rows: a row a living model with its training loss, then a row a matrix of it."""
+        alive = np.flatnonzero(result.alive.cpu().numpy())
+        seen = result.statistics.cpu().numpy()[alive]  # (living, matrices, 6)
+        living, matrices = seen.shape[:2]
+        name = self._trunk if horizon is None else lambda lr: self._run(lr, horizon)
+        runs = [name(self.spec.lrs[index]) for index in alive]
+        blank = pa.nulls(living, pa.float64())
+        flat = {key: seen[..., column].reshape(-1) for column, key in enumerate(STATISTICS)}
+        count = living * matrices
+        columns: dict[str, Any] = {
+            "run": pa.array(runs + [run for run in runs for _ in range(matrices)], pa.string()),
+            "step": np.full(living + count, step),
+            "weight": pa.array([None] * living + self.weights * living, pa.string()),
+            "train_loss": pa.concat_arrays(
+                [pa.array(result.loss.double().cpu().numpy()[alive]), pa.nulls(count, pa.float64())]
+            ),
+        }
+        columns |= {key: pa.concat_arrays([blank, pa.array(values)]) for key, values in flat.items()}
+        return pa.table(columns)
+
+    def record(
+        self, horizon: int, state: TrainState, loss: Tensor, *, epochs: int, provenance: dict[str, Any]
+    ) -> pa.Table:
+        """Write the K rows of one evaluated horizon."""
+        spec, schedule = self.spec, self.spec.schedule
+        mean, plateau = (values.tolist() for values in state.tally.means())
+        watch = {name: values.tolist() for name, values in state.watch.tensors().items()}
+        rows = [
+            {
+                "params": float(spec.model.params),
+                "tokens": float(horizon * spec.batch_tokens),
+                "lr": lr,
+                "loss": value,
+                "mean_eff_lr": _positive(mean[k]),
+                "plateau_eff_lr": _positive(plateau[k]),
+                "params_nonembedding": float(spec.model.params_nonembedding),
+                "optimizer": spec.optimizer.kind,
+                "weight_decay": spec.optimizer.decay_rate,
+                "beta1": spec.optimizer.beta1,
+                "batch_tokens": float(spec.batch_tokens),
+                "schedule": schedule.kind,
+                "steps": horizon,
+                "warmup_steps": schedule.warmup_steps,
+                "decay_steps": schedule.decay_of(horizon),
+                "seed": spec.seed,
+                "trunk": self._trunk(lr) if leaves_trunk_at(schedule, horizon) else self._run(lr, horizon),
+                "run": self._run(lr, horizon),
+                "status": _status(watch["alive"][k], value),
+                "diverged_step": watch["diverged_step"][k] if watch["diverged_step"][k] >= 0 else None,
+                "spikes": watch["spikes"][k],
+                "epochs": epochs,
+                **provenance,
+            }
+            for k, (lr, value) in enumerate(zip(spec.lrs, loss.tolist(), strict=True))
+        ]
+        table = pa.Table.from_pylist(rows)
+        stack = spec.stack_id(data_identity=self.identity)
+        write_runs(self.study, table, f"{stack}-{self._segment(horizon)}-{spec.eval_tokens}")
+        return table
+
+    def _trunk(self, lr: float) -> str:
+        return self.spec.trunk_id(lr, data_identity=self.identity)
+
+    def _run(self, lr: float, horizon: int) -> str:
+        return self.spec.run_id(lr, horizon, data_identity=self.identity)
+
+
+def _positive(value: float) -> float | None:
+    return value if math.isfinite(value) and value > 0 else None
+
+
+def _status(alive: bool, loss: float) -> str:
+    good = alive and math.isfinite(loss)
+    return (RunStatus.FINISHED if good else RunStatus.DIVERGED).value

@@ -1,0 +1,73 @@
+"""Do two processes under torchrun train what one process trains?"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from test_loop import rows, run
+from toys import toy
+
+from etastar.errors import SpecError
+from etastar.store import read_runs, read_trajectories
+from etastar.train.distributed import divide
+from etastar.train.spec import TrainSpec
+
+
+def _torchrun(spec: TrainSpec, folder: Path, ranks: int) -> pa.Table:
+    file = folder / "spec.yaml"
+    file.write_text(spec.to_yaml())
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    common = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    command = [sys.executable, "-m", "etastar.train", str(file), "--out", str(folder / "many")]
+    workers = [
+        subprocess.Popen(
+            command,
+            env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        for rank in range(ranks)
+    ]
+    for worker in workers:
+        _, errors = worker.communicate(timeout=120)
+        assert worker.returncode == 0, errors.decode()[-2000:]
+    return read_runs(folder / "many")
+
+
+@pytest.mark.parametrize(("lrs", "shared"), [([2**-7], True), ([2**-9, 2**-7, 2**-6], False)])
+def test_two_processes_equal_one(tmp_path: Path, lrs: list[float], shared: bool) -> None:
+    """One LR: the batch is shared and gradients summed. Three LRs: the stack is split 1 + 2."""
+    spec = toy(lrs=lrs, execution={"precision": "fp64"})
+    many = rows(_torchrun(spec, tmp_path, 2), "run")
+    one = rows(run(spec, tmp_path / "one"), "run")
+    assert [row["run"] for row in many] == [row["run"] for row in one]
+    for left, right in zip(many, one, strict=True):
+        for name in ("loss", "mean_eff_lr", "plateau_eff_lr"):
+            assert left[name] == pytest.approx(right[name], rel=1e-9)
+        assert left["ranks"] == (2 if shared else 1)
+    keys = ("run", "step", "weight")
+    paths = [rows(read_trajectories(tmp_path / place), *keys) for place in ("many", "one")]
+    assert len(paths[0]) == len(paths[1])
+    for left, right in zip(*paths, strict=True):
+        name = "train_loss" if left["weight"] is None else "eff_lr"
+        assert left[name] == pytest.approx(right[name], rel=1e-7)
+
+
+def test_the_stack_is_split_without_loss() -> None:
+    spec = toy(lrs=[2.0**-k for k in range(5, 16)])
+    parts = [divide(spec, rank=rank, ranks=4) for rank in range(4)]
+    assert sum((part.lrs for part, _ in parts), ()) == spec.lrs
+    assert all(part.lrs and not share.data_parallel and share.writes for part, share in parts)
+
+
+def test_a_batch_that_cannot_be_shared_is_refused() -> None:
+    with pytest.raises(SpecError, match="4 sequences cannot be shared by 3"):
+        divide(toy(lrs=[0.1, 0.2]), rank=0, ranks=3)
