@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import chdtri
 
 from etastar.errors import InputError
 from etastar.estimate.cells import Block, Quantity
@@ -26,7 +27,8 @@ WIDTHS = (1.0, 1 / 3, 1 / 10)  # shares of ρ at which the noise is looked for
 MISFIT_FACTOR = 2.0
 MISFIT_RANGE = (0.08, 0.3)  # no polynomial is credited with less, none needs more
 FIRM = 4.0  # degrees of freedom from which on a residual variance is believed
-MISFIT = 1.1  # residuals this much larger than the best are misfit, not noise
+MISFIT = 1.05  # residuals this much larger than the best are misfit, not noise
+FLOOR = 0.003  # losses are never taken to be quieter than this share of a cell's height
 START = 0.1  # first guess of the noise, as a share of a cell's height
 
 
@@ -114,7 +116,7 @@ def settle(blocks: list[Block], choice: FitChoice) -> Settled:
         if noise is None and candidates:
             noise = _believed(candidates)
         # no freedom left: the weights were too narrow to tell, so widen them and look again
-        sigma = max(noise.total, 0.01 * scale) if noise else 2 * sigma
+        sigma = max(noise.total, FLOOR * scale) if noise else 2 * sigma
         weights = [_weigh(b, t, f, sigma, choice) for b, t, f in zip(blocks, there, floor, strict=True)]
     homes = {q: _home(q, quantities, leftover, choice) for q in quantities}
     misfit = {q: _misfit(blocks, weights, home, noise) for q, home in homes.items()}
@@ -143,11 +145,8 @@ def _misfit(blocks: list[Block], weights: list[Array], home: Home, noise: Noise 
 
 
 def _believed(candidates: list[Noise]) -> Noise:
-    """The smallest with freedom enough to mean something; failing that, the one with the most."""
-    firm = [noise for noise in candidates if noise.freedom >= FIRM]
-    if firm:
-        return min(firm, key=lambda noise: noise.total)
-    return max(candidates, key=lambda noise: noise.freedom)
+    """The candidate whose 90 % upper bound is the smallest: misfit only ever adds to a residual."""
+    return min(candidates, key=lambda noise: noise.total * np.sqrt(noise.freedom / chdtri(noise.freedom, 0.9)))
 
 
 def _wider(weight: Array, share: float) -> Array:
