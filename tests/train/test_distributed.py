@@ -57,8 +57,10 @@ def test_two_processes_equal_one(tmp_path: Path, lrs: list[float], shared: bool)
     paths = [rows(read_trajectories(tmp_path / place), *keys) for place in ("many", "one")]
     assert len(paths[0]) == len(paths[1])
     for left, right in zip(*paths, strict=True):
-        name = "train_loss" if left["weight"] is None else "eff_lr"
-        assert left[name] == pytest.approx(right[name], rel=1e-7)
+        assert left["weight"] == right["weight"]
+        for name in ("train_loss", "val_loss", "eff_lr", "grad_norm"):
+            expected = None if right[name] is None else pytest.approx(right[name], rel=1e-7)
+            assert left[name] == expected
 
 
 def test_the_stack_is_split_without_loss() -> None:

@@ -20,7 +20,7 @@ from etastar.train.batches import check_corpus
 from etastar.train.data import SyntheticCorpus
 from etastar.train.engine import resolve_device
 from etastar.train.loop import train
-from etastar.train.spec import build_spec, load_spec
+from etastar.train.spec_file import build_spec, load_spec
 
 
 def _memory_of(patch: pytest.MonkeyPatch, sequences: int) -> None:

@@ -10,7 +10,7 @@ from toys import CORPUS, alone, steps, toy
 
 from etastar.errors import SpecError
 from etastar.train.engine import Engine
-from etastar.train.head import summed_loss
+from etastar.train.head import CHUNK_ELEMENTS, summed_loss
 from etastar.train.model import GAINS, MATRICES, final_hidden
 from etastar.train.optim import OptimizerState, clip_scales, gradient_norms, moved, rule_for, step_table
 from etastar.train.orthogonal import orthogonalized
@@ -195,7 +195,7 @@ def test_presets_carry_the_papers_values() -> None:
 
 
 def test_chunked_head_equals_cross_entropy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("etastar.train.head.CHUNK_ELEMENTS", 2 * 11 * 4)
+    monkeypatch.setitem(CHUNK_ELEMENTS, "cpu", 2 * 11 * 4)
     torch.manual_seed(0)
     hidden = torch.randn(2, 13, 5, dtype=torch.float64, requires_grad=True)
     embed = torch.randn(2, 11, 5, dtype=torch.float64, requires_grad=True)
