@@ -220,9 +220,8 @@ class StackTrainer:
         for step, batch in zip(range(start, stop), self.feed.batches(start, stop), strict=True):
             result: StepResult = self.engine.step(state, batch, rows[step - start])
             if execution.eval_every and (step + 1) % execution.eval_every == 0 and step + 1 != horizon:
-                self.recorder.log_validation(
-                    step + 1, self.engine.evaluate(state, self.validation), result.alive
-                )
+                loss = self.engine.evaluate(state, self.validation)
+                self.recorder.log_validation(step + 1, loss, result.alive)
             if step % execution.log_every == 0:
                 self.recorder.log(step, result)
                 if self._time_is_up() and step + 1 < stop:
@@ -231,6 +230,8 @@ class StackTrainer:
             self.pace.took_step(segment, step + 1, stop, result)
         if self.share.writes:
             self.recorder.flush(horizon, start, reached)
+        else:
+            self.recorder.drop_logged()
         return reached
 
     def _time_is_up(self) -> bool:
