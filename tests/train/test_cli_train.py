@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from etastar.cli.train import _LiveReporter, train_command
 from etastar.store import read_runs, read_trajectories
 from etastar.train.progress import Cell, PlainReporter, Progress, eta_text
-from etastar.train.spec import build_spec
+from etastar.train.spec_file import build_spec
 
 app = typer.Typer()
 app.command("train")(train_command)

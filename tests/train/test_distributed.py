@@ -10,43 +10,46 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from test_loop import rows, run
-from toys import toy
+from test_loop import Silent, rows, run
+from toys import CORPUS, toy
 
 from etastar.errors import SpecError
 from etastar.store import read_runs, read_trajectories
 from etastar.train.distributed import divide
+from etastar.train.loop import train
 from etastar.train.spec import TrainSpec
 
 
-def _torchrun(spec: TrainSpec, folder: Path, ranks: int) -> pa.Table:
-    file = folder / "spec.yaml"
-    file.write_text(spec.to_yaml())
+def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    common = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    command = [sys.executable, "-m", "etastar.train", str(file), "--out", str(folder / "many")]
-    workers = [
-        subprocess.Popen(
-            command,
-            env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-        for rank in range(ranks)
-    ]
-    for worker in workers:
-        _, errors = worker.communicate(timeout=120)
-        assert worker.returncode == 0, errors.decode()[-2000:]
-    return read_runs(folder / "many")
+        return probe.getsockname()[1]
+
+
+def _two_processes(spec: TrainSpec, study: Path) -> pa.Table:
+    """Two forked processes in the environment that torchrun gives its workers."""
+    port = str(_free_port())
+    children = []
+    for rank in range(2):
+        child = os.fork()
+        if child == 0:
+            os.environ |= {"WORLD_SIZE": "2", "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            code = 1
+            try:
+                code = 0 if train(spec, study, corpus=CORPUS, reporter=Silent()).finished else 3
+            finally:
+                os._exit(code)
+        children.append(child)
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0]
+    return read_runs(study)
 
 
 @pytest.mark.parametrize(("lrs", "shared"), [([2**-7], True), ([2**-9, 2**-7, 2**-6], False)])
 def test_two_processes_equal_one(tmp_path: Path, lrs: list[float], shared: bool) -> None:
     """One LR: the batch is shared and gradients summed. Three LRs: the stack is split 1 + 2."""
     spec = toy(lrs=lrs, execution={"precision": "fp64"})
-    many = rows(_torchrun(spec, tmp_path, 2), "run")
+    many = rows(_two_processes(spec, tmp_path / "many"), "run")
     one = rows(run(spec, tmp_path / "one"), "run")
     assert [row["run"] for row in many] == [row["run"] for row in one]
     for left, right in zip(many, one, strict=True):
@@ -57,8 +60,10 @@ def test_two_processes_equal_one(tmp_path: Path, lrs: list[float], shared: bool)
     paths = [rows(read_trajectories(tmp_path / place), *keys) for place in ("many", "one")]
     assert len(paths[0]) == len(paths[1])
     for left, right in zip(*paths, strict=True):
-        name = "train_loss" if left["weight"] is None else "eff_lr"
-        assert left[name] == pytest.approx(right[name], rel=1e-7)
+        assert left["weight"] == right["weight"]
+        for name in ("train_loss", "val_loss", "eff_lr", "grad_norm"):
+            expected = None if right[name] is None else pytest.approx(right[name], rel=1e-7)
+            assert left[name] == expected
 
 
 def test_the_stack_is_split_without_loss() -> None:
@@ -71,3 +76,25 @@ def test_the_stack_is_split_without_loss() -> None:
 def test_a_batch_that_cannot_be_shared_is_refused() -> None:
     with pytest.raises(SpecError, match="4 sequences cannot be shared by 3"):
         divide(toy(lrs=[0.1, 0.2]), rank=0, ranks=3)
+
+
+@pytest.mark.slow
+def test_torchrun_itself(tmp_path: Path) -> None:
+    spec = toy(lrs=[2**-7])
+    file = tmp_path / "spec.yaml"
+    file.write_text(spec.to_yaml())
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    place = [
+        "--master-port",
+        str(_free_port()),
+        "-m",
+        "etastar.train",
+        str(file),
+        "--out",
+        str(tmp_path / "many"),
+    ]
+    done = subprocess.run([*launcher, *place], capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr[-2000:]
+    one = rows(run(spec, tmp_path / "one"), "run")
+    for left, right in zip(rows(read_runs(tmp_path / "many"), "run"), one, strict=True):
+        assert left["loss"] == pytest.approx(right["loss"], rel=1e-4)

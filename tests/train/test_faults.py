@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
+import resource
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from etastar.train.batches import check_corpus
 from etastar.train.data import SyntheticCorpus
 from etastar.train.engine import resolve_device
 from etastar.train.loop import train
-from etastar.train.spec import build_spec, load_spec
+from etastar.train.spec_file import build_spec, load_spec
 
 
 def _memory_of(patch: pytest.MonkeyPatch, sequences: int) -> None:
@@ -51,33 +52,31 @@ def test_out_of_memory_twice_is_a_clear_error(tmp_path: Path, monkeypatch: pytes
     assert "micro_batch" in raised.value.hint
 
 
-FULL_DISK = """
-import resource, signal, sys
-sys.path.insert(0, {tests!r})
-from toys import toy, CORPUS
-from test_loop import Silent
-from etastar.train.loop import train
-from etastar.errors import EtastarError
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
-try:
-    train(toy(), {study!r}, corpus=CORPUS, reporter=Silent())
-except EtastarError as error:
-    print(error)
-    sys.exit(2)
-"""
+def _train_on_a_small_disk(study: Path, limit: int, told: Path) -> int:
+    """A real write error: in a forked process, no file may grow beyond `limit` bytes."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+            train(toy(), study, corpus=CORPUS, reporter=Silent())
+        except EtastarError as error:
+            told.write_text(str(error))
+            code = 2
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def test_full_disk_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
-    """A real write error: files may not grow beyond a limit, in the trained process."""
     spec = toy()
     train(spec, tmp_path / "a", corpus=CORPUS, reporter=Silent(), stop_after=0)
     before = {path: path.read_bytes() for path in (tmp_path / "a").rglob("*.*") if path.is_file()}
-    text = FULL_DISK.format(tests=str(Path(__file__).parent), limit=20_000, study=str(tmp_path / "a"))
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
-    assert done.returncode == 2, done.stderr
-    assert "no space left" in done.stdout
-    assert "hint: free some space" in done.stdout
+    assert _train_on_a_small_disk(tmp_path / "a", 20_000, tmp_path / "told") == 2
+    told = (tmp_path / "told").read_text()
+    assert "no space left" in told
+    assert "hint: free some space" in told
     after = {path: path.read_bytes() for path in before}
     assert after == before
     assert not list((tmp_path / "a").rglob("*.tmp"))

@@ -96,6 +96,18 @@ def test_rows_hold_what_was_trained(tmp_path: Path) -> None:
     assert sorted(r["step"] for r in trunk_rows) == [0, 3, 6, 9, 12, 15]
     own_rows = [r for r in paths.to_pylist() if r["run"] == row["run"] and r["weight"] == "blocks.0.q"]
     assert sorted(r["step"] for r in own_rows) == [18, 21]
+    final = [r for r in paths.to_pylist() if r["run"] == row["run"] and r["val_loss"] is not None]
+    assert [(r["step"], r["val_loss"]) for r in final] == [(24, row["loss"])]
+
+
+def test_validation_on_the_way_changes_nothing_else(tmp_path: Path) -> None:
+    plain = run(toy(), tmp_path / "plain")
+    watched = run(toy(execution={"eval_every": 8}), tmp_path / "watched")
+    assert rows(plain, "run") == rows(watched, "run")
+    seen = [row for row in read_trajectories(tmp_path / "watched").to_pylist() if row["val_loss"] is not None]
+    trunks = set(plain["trunk"].to_pylist())
+    assert sorted(row["step"] for row in seen if row["run"] in trunks) == [8] * 3 + [16] * 3
+    assert all(1 < row["val_loss"] < 6 for row in seen)
 
 
 def test_running_again_trains_nothing_and_a_new_horizon_only_its_part(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import torch
 from etastar.train.data import SyntheticCorpus
 from etastar.train.engine import Engine
 from etastar.train.optim import step_table
-from etastar.train.spec import TrainSpec, build_spec
+from etastar.train.spec import TrainSpec
+from etastar.train.spec_file import build_spec
 from etastar.train.state import TrainState
 
 torch.set_num_threads(1)

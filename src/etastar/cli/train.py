@@ -84,7 +84,8 @@ def _specification(
     path: Path | None, preset: str | None, width: int, layers: int, optimizer: str, corpus: Path | None
 ) -> TrainSpec:
     from etastar.train import presets
-    from etastar.train.spec import DataSpec, load_spec
+    from etastar.train.spec import DataSpec
+    from etastar.train.spec_file import load_spec
 
     if (path is None) == (preset is None):
         raise InputError(
@@ -119,7 +120,7 @@ def _data(corpus: Path | None) -> dict[str, Any]:
 
 def _changed(spec: TrainSpec, **given: Any) -> TrainSpec:
     """The specification with what was typed beside it, checked again as a whole."""
-    from etastar.train.spec import build_spec
+    from etastar.train.spec_file import build_spec
 
     content = spec.model_dump()
     if given["lrs"] is not None:

@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         from etastar.train.loop import train
-        from etastar.train.spec import load_spec
+        from etastar.train.spec_file import load_spec
 
         spec = load_spec(given.spec)
         if given.corpus:

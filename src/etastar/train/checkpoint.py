@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,3 +129,27 @@ class CheckpointFolder:
         for path in self.folder.glob(".*.tmp"):
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
+
+    @contextmanager
+    def held(self, writes: bool) -> Iterator[None]:
+        """Hold the stack's lock, which dies with the process: two trainings of one stack would mix files."""
+        if not writes:
+            yield
+            return
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = (self.folder / "lock").open("w")
+        except OSError as error:
+            raise SpecError(
+                f"{self.folder}: cannot be written ({error.strerror})", hint="check the --out folder"
+            ) from None
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise SpecError(
+                    f"{self.folder}: another process is training this stack",
+                    hint="wait for it, or use another --out folder",
+                ) from None
+            self.sweep_leftovers()
+            yield

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-CHUNK_ELEMENTS = 2**27  # logits of one chunk: 512 MB in fp32
+# Logits of one chunk: 512 MB in fp32 on a GPU; on a CPU what its cache holds.
+CHUNK_ELEMENTS = {"cuda": 2**27, "cpu": 2**21}
 ChunkFunction = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
 
 
@@ -67,9 +68,9 @@ class _TiedHead(torch.autograd.Function):
         return grad_hidden.mul_(scale.to(grad_hidden.dtype)), grad_embed.mul_(scale), None, None, None
 
 
-def chunk_tokens(stack: int, vocab: int) -> int:
+def chunk_tokens(stack: int, vocab: int, device: str) -> int:
     """Tokens a chunk: a power of two, so that batches divide evenly and one compiled shape serves."""
-    fits = max(CHUNK_ELEMENTS // (stack * vocab), 1)
+    fits = max(CHUNK_ELEMENTS[device] // (stack * vocab), 1)
     return 1 << (fits.bit_length() - 1)
 
 
@@ -82,7 +83,7 @@ def summed_loss(
     loss_and_grads: ChunkFunction = chunk_loss_and_grads,
 ) -> Tensor:
     """Summed next-token loss of each model over (K, N, d) hidden states and (N,) targets: (K,)."""
-    chunk = chunk_tokens(embed.shape[0], embed.shape[1])
+    chunk = chunk_tokens(embed.shape[0], embed.shape[1], embed.device.type)
     if torch.is_grad_enabled():
         return _TiedHead.apply(hidden, embed, targets, chunk, loss_and_grads)  # type: ignore[no-any-return]
     table = embed.to(hidden.dtype)

@@ -9,10 +9,7 @@ the same command, and gives the same bits on the same device, packing and thread
 from __future__ import annotations
 
 import gc
-import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,8 +97,7 @@ class StackTrainer:
 
     def run(self) -> bool:
         """Train every horizon that is not in the store; False if time ran out first."""
-        with _only_process(self.checkpoints.folder, self.share):
-            self.checkpoints.sweep_leftovers()
+        with self.checkpoints.held(self.share.writes):
             try:
                 self._run_within_memory()
             except _TimeIsUpError:
@@ -153,6 +149,7 @@ class StackTrainer:
             self.spec, device=self.device, micro_batch=self.micro_batch, ranks=self.share.batch_ranks
         )
         self.pace = Pace(self.spec, self.reporter)
+        self.validation = self.feed.validation()
         if (epochs := self.feed.epochs(missing[-1])) > 1:
             self.reporter.message(f"the longest horizon sees its data again: {epochs} epochs begin")
         for index, horizon in enumerate(missing):
@@ -174,8 +171,7 @@ class StackTrainer:
         else:
             self.pace.plan(self._steps_left(start, missing))
         self._advance(state, start, horizon, horizon, [leaves_trunk_at(schedule, h) for h in missing])
-        loss = self.engine.evaluate(state, self.feed.validation())
-        self._record(horizon, state, loss)
+        self._record(horizon, state, self.engine.evaluate(state, self.validation))
         if self.share.writes:
             self.checkpoints.drop(mark for mark in self.checkpoints.marks() if mark.segment == branch)
 
@@ -223,6 +219,9 @@ class StackTrainer:
         reached = stop
         for step, batch in zip(range(start, stop), self.feed.batches(start, stop), strict=True):
             result: StepResult = self.engine.step(state, batch, rows[step - start])
+            if execution.eval_every and (step + 1) % execution.eval_every == 0 and step + 1 != horizon:
+                loss = self.engine.evaluate(state, self.validation)
+                self.recorder.log_validation(step + 1, loss, result.alive)
             if step % execution.log_every == 0:
                 self.recorder.log(step, result)
                 if self._time_is_up() and step + 1 < stop:
@@ -231,6 +230,8 @@ class StackTrainer:
             self.pace.took_step(segment, step + 1, stop, result)
         if self.share.writes:
             self.recorder.flush(horizon, start, reached)
+        else:
+            self.recorder.drop_logged()
         return reached
 
     def _time_is_up(self) -> bool:
@@ -254,6 +255,8 @@ class StackTrainer:
     def _record(self, horizon: int, state: TrainState, loss: torch.Tensor) -> None:
         if not self.share.writes:
             return
+        self.recorder.log_validation(horizon, loss, state.watch.alive)
+        self.recorder.flush(horizon, horizon, horizon + 1)
         rows = self.recorder.record(
             horizon, state, loss, epochs=self.feed.epochs(horizon), provenance=self._provenance()
         )
@@ -272,31 +275,3 @@ class StackTrainer:
             "ranks": self.share.batch_ranks,
             "threads": self.spec.execution.threads,
         }
-
-
-@contextmanager
-def _only_process(folder: Path, share: Share) -> Iterator[None]:
-    """Hold the stack's lock, which dies with the process: two trainings of one stack would mix files."""
-    if not share.writes:
-        yield
-        return
-    import fcntl
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "lock").open("w")
-    except OSError as error:
-        raise SpecError(
-            f"{folder}: cannot be written ({error.strerror})", hint="check the --out folder"
-        ) from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise SpecError(
-                f"{folder}: another process is training this stack",
-                hint="wait for it, or use another --out folder",
-            ) from None
-        lock.write(str(os.getpid()))
-        lock.flush()
-        yield

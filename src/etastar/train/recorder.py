@@ -39,6 +39,7 @@ class Recorder:
     identity: str
     weights: list[str]
     _logged: list[tuple[int, StepResult]] = field(default_factory=list)
+    _validated: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)
 
     def finished_horizons(self) -> set[int]:
         """Horizons of which every learning rate has its row in the store."""
@@ -49,20 +50,25 @@ class Recorder:
         """Keep one step's tensors, still on the device."""
         self._logged.append((step, result))
 
+    def log_validation(self, steps_taken: int, loss: Tensor, alive: Tensor) -> None:
+        """Keep the validation losses (K,) after so many steps."""
+        self._validated.append((steps_taken, loss, alive.clone()))
+
     def flush(self, horizon: int | None, start: int, stop: int) -> None:
         """Write the logged steps start … stop−1 of the trunk (None) or a branch, replacing earlier rows."""
-        logged, self._logged = self._logged, []
-        if not logged:
+        tables = [self._rows(step, result, horizon) for step, result in self._logged]
+        tables += [self._validation_rows(*validated, horizon) for validated in self._validated]
+        self.drop_logged()
+        if not tables:
             return
-        tables = [self._rows(step, result, horizon) for step, result in logged]
         prefix = f"{self.spec.stack_id(data_identity=self.identity)}-{self._segment(horizon)}"
         part = f"{prefix}-{start:09d}-{stop:09d}"
-        write_trajectories(self.study, pa.concat_tables(tables), part)
+        write_trajectories(self.study, pa.concat_tables(tables, promote_options="default"), part)
         self._cut_overlaps(prefix, part, start, stop)
 
     def drop_logged(self) -> None:
         """Forget steps that will be taken again."""
-        self._logged = []
+        self._logged, self._validated = [], []
 
     def _cut_overlaps(self, prefix: str, part: str, start: int, stop: int) -> None:
         """A resume may take steps again whose rows an earlier part holds: those rows go."""
@@ -82,13 +88,27 @@ class Recorder:
     def _segment(self, horizon: int | None) -> str:
         return "trunk" if horizon is None else branch_segment(horizon, self.spec.schedule.decay_of(horizon))
 
+    def _names(self, alive: np.ndarray, horizon: int | None) -> list[str]:
+        """The trajectory names of these models: the trunk's, or the run's in its branch."""
+        lrs = [self.spec.lrs[index] for index in alive]
+        return [self._trunk(lr) if horizon is None else self._run(lr, horizon) for lr in lrs]
+
+    def _validation_rows(self, steps: int, loss: Tensor, alive: Tensor, horizon: int | None) -> pa.Table:
+        living = np.flatnonzero(alive.cpu().numpy())
+        return pa.table(
+            {
+                "run": pa.array(self._names(living, horizon), pa.string()),
+                "step": np.full(len(living), steps),
+                "val_loss": loss.cpu().numpy()[living],
+            }
+        )
+
     def _rows(self, step: int, result: StepResult, horizon: int | None) -> pa.Table:
         """One step's rows: a row a living model with its training loss, then a row a matrix of it."""
         alive = np.flatnonzero(result.alive.cpu().numpy())
         seen = result.statistics.cpu().numpy()[alive]  # (living, matrices, 6)
         living, matrices = seen.shape[:2]
-        name = self._trunk if horizon is None else lambda lr: self._run(lr, horizon)
-        runs = [name(self.spec.lrs[index]) for index in alive]
+        runs = self._names(alive, horizon)
         blank = pa.nulls(living, pa.float64())
         flat = {key: seen[..., column].reshape(-1) for column, key in enumerate(STATISTICS)}
         count = living * matrices

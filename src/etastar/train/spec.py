@@ -8,11 +8,10 @@ a run; `Execution` (device, micro-batch, threads, …) is provenance and stays o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from etastar.errors import SpecError
 from etastar.records import content_id
@@ -156,6 +155,7 @@ class Execution(Settings):
     deterministic: bool = False  # CUDA: bitwise repeatable kernels, slower
     checkpoint_every: Count = 1000  # steps
     log_every: Count = 100  # steps between trajectory rows
+    eval_every: Count | None = None  # steps between validation losses on the way; null: at horizons alone
     keep_branch_points: bool = False  # keep every branch point, e.g. to try another decay
 
 
@@ -236,9 +236,7 @@ class TrainSpec(Settings):
         return content_id(self.trunk_content(data_identity=data_identity) | {"lrs": list(self.lrs)})
 
     def to_yaml(self) -> str:
-        """The whole specification as YAML that `load_spec` reads back."""
-        import yaml
-
+        """The whole specification as YAML that `spec_file.load_spec` reads back."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
 
@@ -271,52 +269,3 @@ def _check_horizons(horizons: tuple[int, ...], schedule: ScheduleSpec) -> None:
                 f"and {schedule.decay_of(horizon)} of decay",
                 hint="lengthen the horizon, or shorten schedule.warmup_steps and decay_steps",
             )
-
-
-def build_spec(content: Mapping[str, Any], *, where: str = "spec") -> TrainSpec:
-    """A mapping → a checked specification; what is wrong is one line with a hint."""
-    try:
-        return TrainSpec.model_validate(dict(content))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or where
-        raise SpecError(f"{where}: {place}: {_spoken(first)}", hint=_hint(first)) from None
-
-
-def _spoken(problem: Mapping[str, Any]) -> str:
-    if problem["type"] == "missing":
-        return "is missing"
-    if problem["type"] == "extra_forbidden":
-        return "is not a known setting"
-    return f"{str(problem['input'])[:60]!r}: {problem['msg'].lower()}"
-
-
-def _hint(problem: Mapping[str, Any]) -> str:
-    fields: Mapping[str, Any] = TrainSpec.model_fields
-    for part in problem["loc"][:-1]:
-        kind = fields[part].annotation if part in fields else None
-        fields = getattr(kind, "model_fields", {})
-    if problem["type"] == "extra_forbidden" and fields:
-        return f"settings here are {', '.join(fields)}"
-    return "`etastar train --preset rope --show` prints a whole specification to start from"
-
-
-def load_spec(path: str | Path) -> TrainSpec:
-    """Read a specification from YAML (safe_load)."""
-    import yaml
-
-    file = Path(path)
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not text"
-        raise SpecError(f"{file}: cannot be read ({reason})", hint="give the path of a YAML file") from None
-    except yaml.YAMLError as error:
-        raise SpecError(
-            f"{file}: not YAML ({str(error).splitlines()[0][:80]})", hint="check its indentation"
-        ) from None
-    if not isinstance(content, Mapping):
-        raise SpecError(
-            f"{file}: expected settings, found {type(content).__name__}", hint="see --preset rope --show"
-        )
-    return build_spec(content, where=str(file))
