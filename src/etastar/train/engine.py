@@ -93,11 +93,8 @@ class Engine:
         self._move = compiled(partial(optim.optimizer_step, self._rules))
 
     def fresh_state(self) -> TrainState:
-        """The state before step 0, with a zeroed gradient beside every parameter."""
-        state = TrainState.fresh(self.spec, device=self.device, dtype=self.dtype)
-        for weight in state.params.values():
-            weight.grad = torch.zeros_like(weight)
-        return state
+        """The state before step 0."""
+        return TrainState.fresh(self.spec, device=self.device, dtype=self.dtype)
 
     def step(self, state: TrainState, batch: Tensor, row: Tensor) -> StepResult:
         """One optimizer step of every living model on this rank's sequences (B/ranks, T + 1)."""
@@ -121,23 +118,26 @@ class Engine:
 
     def _loss_and_gradients(self, state: TrainState, batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Mean loss over the whole batch, (K,), and the gradients that every rank then shares."""
-        grads: dict[str, Tensor] = {}
-        for name, weight in state.params.items():
-            assert weight.grad is not None
-            grads[name] = weight.grad.zero_()
         total = batch.shape[0] * (batch.shape[1] - 1) * self.ranks
-        losses = []
+        weights = list(state.params.values())
+        losses: list[Tensor] = []
+        sums: list[Tensor] = []
         for part in batch.split(self.micro_batch):
             hidden = self._hidden(state.params, part[:, :-1].contiguous())
             loss = self._summed(hidden, state, part) / total
-            loss.sum().backward()
+            grads = torch.autograd.grad(loss.sum(), weights)
             losses.append(loss.detach())
+            if sums:
+                for summed, grad in zip(sums, grads, strict=True):
+                    summed.add_(grad)
+            else:
+                sums = [grad.contiguous() for grad in grads]
         loss = torch.stack(losses).sum(0)
         if self.ranks > 1:
             # The stacked parameters are few and large: plain reductions, no buckets needed.
-            for tensor in (loss, *grads.values()):
+            for tensor in (loss, *sums):
                 dist.all_reduce(tensor)
-        return loss, grads
+        return loss, dict(zip(state.params, sums, strict=True))
 
     def _summed(self, hidden: Tensor, state: TrainState, part: Tensor) -> Tensor:
         return summed_loss(
