@@ -61,16 +61,20 @@ def precisions(execution: Execution, device: torch.device) -> tuple[torch.dtype,
 
 
 def default_micro_batch(spec: TrainSpec, device: torch.device) -> int:
-    """Sequences a forward pass: all of them on a CPU, what half the free memory holds on CUDA.
+    """Sequences a forward pass: what half the free CUDA memory holds, or 1 GiB of a CPU's.
 
-    A token of one model keeps some 40 bytes × width a layer (measured shapes: two fp32 residuals, the
-    norms' outputs, q, k, v, the attention's output and both sides of the GELU in bf16).
+    A token of one model keeps some 40 bytes × width a layer with products in bf16 (two fp32 residuals, the
+    norms' outputs, q, k, v, the attention's output and both sides of the GELU), twice that in fp32. The
+    state takes 24 bytes a parameter: weight, two moments, gradient, and what the update holds meanwhile.
     """
-    if device.type != "cuda":
-        return spec.batch_sequences
-    free, _ = torch.cuda.mem_get_info(device)
-    per_sequence = 40 * spec.model.width * spec.model.layers * spec.model.context * len(spec.lrs)
-    fits = max(int(free * 0.5 / per_sequence), 1)
+    model, stack = spec.model, len(spec.lrs)
+    token_bytes = 40 if precisions(spec.execution, device)[1] == torch.bfloat16 else 80
+    per_sequence = token_bytes * model.width * model.layers * model.context * stack
+    room = 2.0**30
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        room = 0.5 * (free - 24 * model.params * stack)
+    fits = max(int(room / per_sequence), 1)
     return min(1 << (fits.bit_length() - 1), spec.batch_sequences)
 
 

@@ -143,6 +143,9 @@ class StackTrainer:
         done = self.recorder.finished_horizons()
         self.share.wait()
         missing = sorted(h for h in self.spec.horizons if h not in done)
+        if self.share.writes:  # a kill between a row and this would leave its branch's checkpoints behind
+            over = {branch_segment(h, self.spec.schedule.decay_of(h)) for h in done}
+            self.checkpoints.drop(mark for mark in self.checkpoints.marks() if mark.segment in over)
         if done:
             self.reporter.message(
                 f"{len(done)} of {len(self.spec.horizons)} horizons are in the store already"
