@@ -96,7 +96,9 @@ def _smooth_spec(width: int, given: argparse.Namespace) -> TrainSpec:
         vocab=math.ceil(open_corpus(data).vocab / 64) * 64,
         context=256,
         batch_sequences=32,
-        execution=Execution(log_every=50, checkpoint_every=1000, compile=given.compile),
+        execution=Execution(
+            log_every=50, checkpoint_every=1000, compile=given.compile, cuda_graph=given.cuda_graph
+        ),
     )
 
 
@@ -218,6 +220,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--micro-batch", type=int)
     parser.add_argument("--compile", default="auto", choices=("auto", "off", "default", "max-autotune"))
+    parser.add_argument("--cuda-graph", action="store_true", help="smooth: record and replay the step")
     parser.add_argument("--toy", action="store_true")
     given = parser.parse_args()
     try:

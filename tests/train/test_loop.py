@@ -230,6 +230,17 @@ def test_only_needed_checkpoints_stay(tmp_path: Path) -> None:
     assert kept == ["trunk-000000010.safetensors", "trunk-000000018.safetensors"]
 
 
+def test_checkpoints_of_a_recorded_branch_go_on_the_next_start(tmp_path: Path) -> None:
+    """As after a kill between the row and the clean-up."""
+    run(toy(), tmp_path)
+    (trunk,) = tmp_path.rglob("trunk-*.safetensors")
+    left = trunk.with_name("branch-24-6-000000020.safetensors")
+    left.write_bytes(b"half")
+    run(toy(), tmp_path)
+    assert not left.exists()
+    assert trunk.exists()
+
+
 def test_retention_follows_the_branch_graph() -> None:
     trunks = [Mark("trunk", step) for step in (5, 10, 15, 20)]
     branch = [Mark("branch-30-6", 25), Mark("branch-30-6", 28)]

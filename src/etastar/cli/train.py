@@ -58,6 +58,9 @@ def train_command(
     except EtastarError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        typer.echo("stopped; the same command goes on from the last checkpoint", err=True)
+        raise typer.Exit(130) from None
     raise typer.Exit(0 if finished else 3)
 
 

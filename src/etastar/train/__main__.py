@@ -31,6 +31,9 @@ def main(arguments: list[str] | None = None) -> int:
     except EtastarError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

@@ -61,16 +61,20 @@ def precisions(execution: Execution, device: torch.device) -> tuple[torch.dtype,
 
 
 def default_micro_batch(spec: TrainSpec, device: torch.device) -> int:
-    """Sequences a forward pass: all of them on a CPU, what half the free memory holds on CUDA.
+    """Sequences a forward pass: what half the free CUDA memory holds, or 1 GiB of a CPU's.
 
-    A token of one model keeps some 40 bytes × width a layer (measured shapes: two fp32 residuals, the
-    norms' outputs, q, k, v, the attention's output and both sides of the GELU in bf16).
+    A token of one model keeps some 40 bytes × width a layer with products in bf16 (two fp32 residuals, the
+    norms' outputs, q, k, v, the attention's output and both sides of the GELU), twice that in fp32. The
+    state takes 24 bytes a parameter: weight, two moments, gradient, and what the update holds meanwhile.
     """
-    if device.type != "cuda":
-        return spec.batch_sequences
-    free, _ = torch.cuda.mem_get_info(device)
-    per_sequence = 40 * spec.model.width * spec.model.layers * spec.model.context * len(spec.lrs)
-    fits = max(int(free * 0.5 / per_sequence), 1)
+    model, stack = spec.model, len(spec.lrs)
+    token_bytes = 40 if precisions(spec.execution, device)[1] == torch.bfloat16 else 80
+    per_sequence = token_bytes * model.width * model.layers * model.context * stack
+    room = 2.0**30
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        room = 0.5 * (free - 24 * model.params * stack)
+    fits = max(int(room / per_sequence), 1)
     return min(1 << (fits.bit_length() - 1), spec.batch_sequences)
 
 
@@ -93,11 +97,8 @@ class Engine:
         self._move = compiled(partial(optim.optimizer_step, self._rules))
 
     def fresh_state(self) -> TrainState:
-        """The state before step 0, with a zeroed gradient beside every parameter."""
-        state = TrainState.fresh(self.spec, device=self.device, dtype=self.dtype)
-        for weight in state.params.values():
-            weight.grad = torch.zeros_like(weight)
-        return state
+        """The state before step 0."""
+        return TrainState.fresh(self.spec, device=self.device, dtype=self.dtype)
 
     def step(self, state: TrainState, batch: Tensor, row: Tensor) -> StepResult:
         """One optimizer step of every living model on this rank's sequences (B/ranks, T + 1)."""
@@ -121,23 +122,26 @@ class Engine:
 
     def _loss_and_gradients(self, state: TrainState, batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Mean loss over the whole batch, (K,), and the gradients that every rank then shares."""
-        grads: dict[str, Tensor] = {}
-        for name, weight in state.params.items():
-            assert weight.grad is not None
-            grads[name] = weight.grad.zero_()
         total = batch.shape[0] * (batch.shape[1] - 1) * self.ranks
-        losses = []
+        weights = list(state.params.values())
+        losses: list[Tensor] = []
+        sums: list[Tensor] = []
         for part in batch.split(self.micro_batch):
             hidden = self._hidden(state.params, part[:, :-1].contiguous())
             loss = self._summed(hidden, state, part) / total
-            loss.sum().backward()
+            grads = torch.autograd.grad(loss.sum(), weights)
             losses.append(loss.detach())
+            if sums:
+                for summed, grad in zip(sums, grads, strict=True):
+                    summed.add_(grad)
+            else:
+                sums = [grad.contiguous() for grad in grads]
         loss = torch.stack(losses).sum(0)
         if self.ranks > 1:
             # The stacked parameters are few and large: plain reductions, no buckets needed.
-            for tensor in (loss, *grads.values()):
+            for tensor in (loss, *sums):
                 dist.all_reduce(tensor)
-        return loss, grads
+        return loss, dict(zip(state.params, sums, strict=True))
 
     def _summed(self, hidden: Tensor, state: TrainState, part: Tensor) -> Tensor:
         return summed_loss(

@@ -9,6 +9,7 @@ the same command, and gives the same bits on the same device, packing and thread
 from __future__ import annotations
 
 import gc
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from etastar.train.checkpoint import CheckpointFolder, Mark, branch_segment, exp
 from etastar.train.data import Corpus
 from etastar.train.distributed import Share, divide, process_group
 from etastar.train.engine import Engine, StepResult, default_micro_batch, resolve_device
+from etastar.train.graph import GraphedStep
 from etastar.train.optim import matrix_names, step_table
 from etastar.train.pace import Pace
 from etastar.train.progress import Cell, PlainReporter, Reporter
@@ -88,7 +90,9 @@ class StackTrainer:
         self.reporter = reporter
         self.deadline = deadline
         self.device = resolve_device(spec.execution)
-        torch.use_deterministic_algorithms(spec.execution.deterministic)
+        if spec.execution.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+            torch.use_deterministic_algorithms(True)
         stack_id = spec.stack_id(data_identity=corpus.identity)
         self.checkpoints = CheckpointFolder(study / "checkpoints" / stack_id, stack_id=stack_id)
         self.feed = Feed(spec, corpus, self.device, share.batch_rank, share.batch_ranks)
@@ -139,6 +143,9 @@ class StackTrainer:
         done = self.recorder.finished_horizons()
         self.share.wait()
         missing = sorted(h for h in self.spec.horizons if h not in done)
+        if self.share.writes:  # a kill between a row and this would leave its branch's checkpoints behind
+            over = {branch_segment(h, self.spec.schedule.decay_of(h)) for h in done}
+            self.checkpoints.drop(mark for mark in self.checkpoints.marks() if mark.segment in over)
         if done:
             self.reporter.message(
                 f"{len(done)} of {len(self.spec.horizons)} horizons are in the store already"
@@ -148,6 +155,10 @@ class StackTrainer:
         self.engine = Engine(
             self.spec, device=self.device, micro_batch=self.micro_batch, ranks=self.share.batch_ranks
         )
+        graphed = (
+            self.spec.execution.cuda_graph and self.device.type == "cuda" and self.share.batch_ranks == 1
+        )
+        self.take_step = GraphedStep(self.engine).step if graphed else self.engine.step
         self.pace = Pace(self.spec, self.reporter)
         self.validation = self.feed.validation()
         if (epochs := self.feed.epochs(missing[-1])) > 1:
@@ -218,7 +229,7 @@ class StackTrainer:
         segment = "trunk" if horizon is None else f"branch {horizon}"
         reached = stop
         for step, batch in zip(range(start, stop), self.feed.batches(start, stop), strict=True):
-            result: StepResult = self.engine.step(state, batch, rows[step - start])
+            result: StepResult = self.take_step(state, batch, rows[step - start])
             if execution.eval_every and (step + 1) % execution.eval_every == 0 and step + 1 != horizon:
                 loss = self.engine.evaluate(state, self.validation)
                 self.recorder.log_validation(step + 1, loss, result.alive)

@@ -152,6 +152,8 @@ class Recorder:
                 "run": self._run(lr, horizon),
                 "status": _status(watch["alive"][k], value),
                 "diverged_step": watch["diverged_step"][k] if watch["diverged_step"][k] >= 0 else None,
+                "decay": spec.optimizer.decay,
+                "clip": spec.optimizer.clip,
                 "spikes": watch["spikes"][k],
                 "epochs": epochs,
                 **provenance,

@@ -152,6 +152,7 @@ class Execution(Settings):
     micro_batch: Count | None = None  # sequences a forward pass; null: from the memory at hand
     threads: Count = 1  # CPU threads of every worker: bitwise promises hold for equal counts
     compile: Literal["auto", "off", "default", "max-autotune"] = "auto"  # auto: on CUDA
+    cuda_graph: bool = False  # CUDA: record a step and replay it; for small models
     deterministic: bool = False  # CUDA: bitwise repeatable kernels, slower
     checkpoint_every: Count = 1000  # steps
     log_every: Count = 100  # steps between trajectory rows
