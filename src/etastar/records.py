@@ -161,7 +161,9 @@ def conform_trajectories(table: pa.Table) -> Conformed:
 
 def runs_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Rows as mappings → a contract-checked runs table."""
-    return conform_runs(pa.Table.from_pylist(list(rows), schema=None)).table
+    listed = [dict(row) for row in rows]
+    names = dict.fromkeys(name for row in listed for name in row)
+    return conform_runs(pa.table({name: pa.array([row.get(name) for row in listed]) for name in names})).table
 
 
 def _typed(table: pa.Table, columns: tuple[Column, ...], name: str) -> pa.Table:

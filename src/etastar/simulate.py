@@ -55,7 +55,7 @@ class World(BaseModel):
     # log2 optimum at the reference scale, and its slopes per octave of D and of N
     log2_eff_lr: float = -8.9
     log2_lr: float = -10.5
-    slope_tokens: float = -0.55
+    slope_tokens: float | None = Field(default=None, description="default: -0.55 for η_eff, -1.0 for η")
     slope_params: float = -0.15
     bend_tokens: float = 0.0
     # loss = base_loss + model_loss·N^-model_power + data_loss·D^-data_power + excess(z)
@@ -107,9 +107,12 @@ class World(BaseModel):
         return 0.5 * (low + high)
 
     def _law(self, at_reference: float, params: ArrayLike, tokens: ArrayLike) -> Array:
+        # slopes with which the quantity that is not straight bends visibly over the paper's grid
+        usual = -1.0 if self.straight is Straight.LR else -0.55
+        slope = usual if self.slope_tokens is None else self.slope_tokens
         d = np.log2(np.asarray(tokens, float) / REFERENCE_TOKENS)
         n = np.log2(np.asarray(params, float) / REFERENCE_PARAMS)
-        return at_reference + self.slope_tokens * d + self.slope_params * n + self.bend_tokens * d**2
+        return at_reference + slope * d + self.slope_params * n + self.bend_tokens * d**2
 
     def log2_optimal_lr(self, params: ArrayLike, tokens: ArrayLike) -> Array:
         """log2 η*(D, N), exact."""

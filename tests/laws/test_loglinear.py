@@ -38,7 +38,7 @@ def test_the_bent_law_is_flagged_and_the_straight_one_is_not(noise):
     # the paper's grid along D, one size
     grid = Grid(widths=(1024,))
     for straight in (Straight.EFF_LR, Straight.LR):
-        world = World(straight=straight, trunk_noise=noise, branch_noise=noise, slope_tokens=-0.55)
+        world = World(straight=straight, trunk_noise=noise, branch_noise=noise)
         laws = laws_of(world, grid, seed=1)
         verdict = {q: next(law for law in found if law.axis is Axis.DATA) for q, found in laws.items()}
         bent = Quantity.LR if straight is Straight.EFF_LR else Quantity.EFF_LR

@@ -192,6 +192,8 @@ class CellFits:
     def _status(self, k: int) -> Status:
         there = self.weight[k] > 0
         x, y = self.x[k][there], self.y[k][there]
+        if np.ptp(y) <= 1e-12 * np.abs(y).max():
+            return Status.NO_MINIMUM  # equal losses: any minimum would be rounding
         fitted = self.design.fitted(self.y)[k][there]
         near = self.weight[k][there] >= NEAR * self.weight[k].max()
         # far points hardly count in the fit, so the fit says nothing of them: their own loss does

@@ -132,14 +132,19 @@ def gaps(block: Block) -> Array:
 
 def _misfit(blocks: list[Block], weights: list[Array], home: Home, noise: Noise | None) -> float:
     """The m for which errors of m·gap explain what a wider fit leaves over beyond the noise."""
-    excess = reach = 0.0
+    square = expected = freedom = reach = 0.0
     for block, weight in zip(blocks, weights, strict=True):
         gap = gaps(block)
         for part in _residuals(block, coordinate(block, home.coordinate), _wider(weight, WIDTHS[1]), home.degree):
             made = part.weight[..., None] * part.maker
-            variance = noise.total**2 if noise else 0.0
-            excess += float(((part.weight * part.residual) ** 2).sum() - variance * (made**2).sum())
-            reach += float((made**2 * gap[part.rows][:, None, :] ** 2).sum())
+            # replicates average noise away, not misfit
+            bare = made * np.sqrt(np.maximum(block.count[part.rows], 1))[:, None, :]
+            square += float(((part.weight * part.residual) ** 2).sum())
+            expected += (noise.total**2 if noise else 0.0) * float((made**2).sum())
+            freedom += float((bare**2).sum())
+            reach += float((bare**2 * gap[part.rows][:, None, :] ** 2).sum())
+    # what noise alone may well leave over is no misfit
+    excess = square - expected * (1 + np.sqrt(2 / max(freedom, 1.0)))
     share = np.sqrt(max(excess, 0.0) / reach) if reach > 0 else 0.0
     return float(np.clip(MISFIT_FACTOR * share, *MISFIT_RANGE))
 
