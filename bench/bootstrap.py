@@ -24,7 +24,9 @@ from etastar.simulate import Grid, World, simulate
 
 def redraws(blocks: list[Block], replicates: int, rng: np.random.Generator) -> list[np.ndarray]:
     return [
-        b.loss + 0.001 * rng.standard_normal((replicates, *b.loss.shape)) + 0.001 * rng.standard_normal((replicates, 1, 10))
+        b.loss
+        + 0.001 * rng.standard_normal((replicates, *b.loss.shape))
+        + 0.001 * rng.standard_normal((replicates, 1, 10))
         for b in blocks
     ]
 

@@ -48,7 +48,9 @@ HALF = octaves(-15, -7, 0.5)
 THREE = (512, 1024, 2048)
 
 TUNING = [
-    Setting("paper-like", World(trunk_noise=0.001, branch_noise=0.001), Grid(tokens=horizons(5e9, 7, 0.5), log2_lrs=UNIT)),
+    Setting(
+        "paper-like", World(trunk_noise=0.001, branch_noise=0.001), Grid(tokens=horizons(5e9, 7, 0.5), log2_lrs=UNIT)
+    ),
     Setting(
         "linex, half octaves",
         World(shape=Shape.LINEX, branch_noise=0.002),
@@ -59,7 +61,11 @@ TUNING = [
         World(shape=Shape.TWO_SIDED, trunk_noise=0.002, branch_noise=0.001),
         Grid(widths=THREE, tokens=horizons(5e9, 8, 0.4), log2_lrs=UNIT),
     ),
-    Setting("η straight", World(straight=Straight.LR, branch_noise=0.003), Grid(widths=THREE, tokens=horizons(5e9, 6, 0.6), log2_lrs=UNIT)),
+    Setting(
+        "η straight",
+        World(straight=Straight.LR, branch_noise=0.003),
+        Grid(widths=THREE, tokens=horizons(5e9, 6, 0.6), log2_lrs=UNIT),
+    ),
     Setting(
         "three seeds",
         World(seed_noise=0.003, trunk_noise=0.003, branch_noise=0.003),
@@ -68,7 +74,12 @@ TUNING = [
 ]
 
 HELD_OUT = [
-    Setting("paper-like, quiet", World(trunk_noise=0.0006, branch_noise=0.0012), Grid(tokens=horizons(6e9, 8, 0.4), log2_lrs=UNIT), seed=20_000),
+    Setting(
+        "paper-like, quiet",
+        World(trunk_noise=0.0006, branch_noise=0.0012),
+        Grid(tokens=horizons(6e9, 8, 0.4), log2_lrs=UNIT),
+        seed=20_000,
+    ),
     Setting(
         "paper-like, noisy",
         World(trunk_noise=0.002, branch_noise=0.003, asymmetry=0.7),
@@ -89,7 +100,14 @@ HELD_OUT = [
     ),
     Setting(
         "η straight, linex",
-        World(straight=Straight.LR, shape=Shape.LINEX, asymmetry=0.4, curvature=0.02, branch_noise=0.002, trunk_noise=0.001),
+        World(
+            straight=Straight.LR,
+            shape=Shape.LINEX,
+            asymmetry=0.4,
+            curvature=0.02,
+            branch_noise=0.002,
+            trunk_noise=0.001,
+        ),
         Grid(widths=THREE, tokens=horizons(5e9, 7, 0.5), log2_lrs=HALF),
         seed=24_000,
     ),
@@ -141,11 +159,11 @@ class Outcome:
     strategy: str
 
 
-def study(setting: Setting, index: int, replicates: int) -> Outcome:
+def study(setting: Setting, index: int, replicates: int, surface: bool) -> Outcome:
     """One synthetic study, from runs to recommendation."""
     runs = simulate(setting.world, setting.grid, seed=setting.seed + index)
     group = build_groups(runs)[0]
-    estimates = estimate_group(group, Options(replicates=replicates, seed=index))
+    estimates = estimate_group(group, Options(replicates=replicates, seed=index, surface=surface))
     cells = inside = 0
     widths: list[float] = []
     for quantity, found in estimates.items():
@@ -175,6 +193,7 @@ def main() -> None:
     parser.add_argument("--replicates", type=int, default=300)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--tuning", action="store_true")
+    parser.add_argument("--surface", action="store_true", help="fit all D of one N together")
     parser.add_argument("--only", default="", help="settings whose name holds this")
     asked = parser.parse_args()
     settings = [s for s in (TUNING if asked.tuning else HELD_OUT) if asked.only in s.name]
@@ -184,7 +203,7 @@ def main() -> None:
     pooled: dict[bool, list[Outcome]] = {True: [], False: []}
     with ProcessPoolExecutor(asked.jobs) as pool:
         for setting in settings:
-            jobs = [pool.submit(study, setting, k, asked.replicates) for k in range(asked.studies)]
+            jobs = [pool.submit(study, setting, k, asked.replicates, asked.surface) for k in range(asked.studies)]
             outcomes = [job.result() for job in jobs]
             pooled[setting.well_specified].extend(outcomes)
             report(setting.name, outcomes)

@@ -1,6 +1,6 @@
 """How well are real sweeps predicted? Every group's largest D from its smaller ones, against Step Law.
 
-    python bench/public_sweeps.py PATH
+    python bench/public_sweeps.py [--surface] PATH
 
 PATH holds published sweeps: `steplaw_dense_le537M.csv`, `wsd_adamw_runs.csv`, `adamh_moe_d512_d768.csv`.
 For each group (one model size, one batch, one recipe) with at least three D whose optimum is interior,
@@ -39,7 +39,9 @@ class Source:
 
 
 SOURCES = (
-    Source("steplaw_dense_le537M.csv", {"params": "N", "tokens": "D"}, ("batch_tokens",), "NOT diverged", bare_params=True),
+    Source(
+        "steplaw_dense_le537M.csv", {"params": "N", "tokens": "D"}, ("batch_tokens",), "NOT diverged", bare_params=True
+    ),
     Source(
         "wsd_adamw_runs.csv",
         {"params": "N", "tokens": "D", "schedule": "sched"},
@@ -54,10 +56,20 @@ SOURCES = (
 )
 
 
+SURFACE = False
+
+
+def options() -> Options:
+    return Options(surface=SURFACE)
+
+
 def main() -> None:
+    global SURFACE
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", type=Path)
-    folder = parser.parse_args().path
+    parser.add_argument("--surface", action="store_true", help="fit all D of one N together")
+    asked = parser.parse_args()
+    folder, SURFACE = asked.path, asked.surface
     head = f"{'source':10s} {'group':46s} {'N':>6s} {'held-out D':>10s} {'D':>2s} {'truth':>7s} {'error':>7s} {'90 % interval':>16s} {'in':>3s} {'Step Law':>8s}"
     print(head, "-" * len(head), sep="\n")
     ours: list[tuple[float, bool, float]] = []
@@ -75,8 +87,12 @@ def main() -> None:
                 steps.append(step)
                 both.append((abs(error), abs(step)))
     errors = np.array([abs(e) for e, _, _ in ours])
-    print(f"\ngroups {len(ours)}: median |log2 error| {np.median(errors):.3f}, 90th percentile {np.quantile(errors, 0.9):.3f}")
-    print(f"inside the 90 % interval {np.mean([i for _, i, _ in ours]):.1%}, median width {np.median([w for _, _, w in ours]):.2f}")
+    print(
+        f"\ngroups {len(ours)}: median |log2 error| {np.median(errors):.3f}, 90th percentile {np.quantile(errors, 0.9):.3f}"
+    )
+    print(
+        f"inside the 90 % interval {np.mean([i for _, i, _ in ours]):.1%}, median width {np.median([w for _, _, w in ours]):.2f}"
+    )
     if both:
         print(
             f"where Step Law speaks ({len(both)} groups): etastar {np.median([a for a, _ in both]):.3f}, "
@@ -93,7 +109,7 @@ def judge(source: Source, path: Path) -> list[tuple[str, float, bool, float, flo
     rows = []
     columns = tuple(c for c in source.group if c in table.column_names)
     for group in build_groups(table, group_columns=columns):
-        truth = estimate_group(group, Options())[Quantity.LR]
+        truth = estimate_group(group, options())[Quantity.LR]
         for params in np.unique(truth.params[truth.usable]):
             cells = np.flatnonzero(truth.usable & (truth.params == params))
             if len(cells) < 3:
@@ -105,22 +121,22 @@ def judge(source: Source, path: Path) -> list[tuple[str, float, bool, float, flo
     return rows
 
 
-def held_out(source, table, label, columns, optimum, redraws):  # noqa: ANN001, ANN201
+def held_out(source, table, label, columns, optimum, redraws):
     """Fit without the largest D, predict it."""
     smaller = keep_runs(table, f"tokens < {optimum.tokens * (1 - 1e-9)!r} AND params = {optimum.params!r}")
     found = [g for g in build_groups(smaller, group_columns=columns) if _same(g.label, label)]
     if not found:
         return None
-    evidence = Evidence(found[0], estimate_group(found[0], Options()))
+    evidence = Evidence(found[0], estimate_group(found[0], options()))
     target = Scale(optimum.params, optimum.tokens)
-    options = []
+    answers = []
     for quantity in Quantity:
         said = predict_strategy(evidence, Axis.DATA, quantity, target)
         if said.log2_lr is not None:
-            options.append(widen(said, backtest(evidence, Axis.DATA, quantity, target)))
-    if not options:
+            answers.append(widen(said, backtest(evidence, Axis.DATA, quantity, target)))
+    if not answers:
         return None
-    said = min(options, key=lambda p: p.lr_sd)
+    said = min(answers, key=lambda p: p.lr_sd)
     # the truth is a measurement too: its own error belongs to the comparison
     spread = said.lr_redraws + (redraws - optimum.log2_value)
     low, high = np.quantile(spread, [0.05, 0.95])

@@ -96,9 +96,7 @@ def _smooth_spec(width: int, given: argparse.Namespace) -> TrainSpec:
         vocab=math.ceil(open_corpus(data).vocab / 64) * 64,
         context=256,
         batch_sequences=32,
-        execution=Execution(
-            log_every=50, checkpoint_every=1000, compile=given.compile, cuda_graph=given.cuda_graph
-        ),
+        execution=Execution(log_every=50, checkpoint_every=1000, compile=given.compile, cuda_graph=given.cuda_graph),
     )
 
 
@@ -204,9 +202,7 @@ def _write(path: Path, report: dict[str, Any]) -> None:
 
 def main() -> int:
     """Read the command line and measure."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("smooth", "step"))
     parser.add_argument("--corpus", help="a corpus folder")
     parser.add_argument("--out", type=Path, required=True)

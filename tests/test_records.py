@@ -106,7 +106,9 @@ VALUES = st.one_of(
 @settings(max_examples=150, deadline=None)
 @given(
     st.dictionaries(
-        st.sampled_from(["params", "tokens", "lr", "loss", "status", "seed", "run", "optimizer", "steps", "mean_eff_lr"]),
+        st.sampled_from(
+            ["params", "tokens", "lr", "loss", "status", "seed", "run", "optimizer", "steps", "mean_eff_lr"]
+        ),
         st.lists(VALUES, min_size=3, max_size=3),
         min_size=3,
     )

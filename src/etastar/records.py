@@ -139,18 +139,14 @@ def conform_runs(table: pa.Table) -> Conformed:
     """
     table = _typed(table, RUN_COLUMNS, "runs table")
     if table.num_rows == 0:
-        raise InputError(
-            "the runs table is empty", hint="give at least one row with params, tokens, lr, loss"
-        )
+        raise InputError("the runs table is empty", hint="give at least one row with params, tokens, lr, loss")
     notes: list[str] = []
     table = _settle_status(table, notes)
     _refuse_contradictions(table)
     if table["run"].null_count == table.num_rows and table["seed"].null_count == table.num_rows:
         repeats = table.num_rows - table.group_by(["params", "tokens", "lr"]).aggregate([]).num_rows
         if repeats:
-            notes.append(
-                f"{repeats} rows repeat a cell and no seed or run column tells them apart: replicates"
-            )
+            notes.append(f"{repeats} rows repeat a cell and no seed or run column tells them apart: replicates")
     return Conformed(table, tuple(notes))
 
 

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from worlds import group_of, horizons, octaves
 
 from etastar.errors import InputError
 from etastar.estimate.cells import Quantity, build_groups
@@ -16,6 +15,7 @@ from etastar.estimate.optimum import Status
 from etastar.estimate.weights import FitChoice, settle
 from etastar.records import runs_table
 from etastar.simulate import Grid, Shape, Straight, World
+from worlds import group_of, horizons, octaves
 
 PAPER = Options(choice=FitChoice(degree=3, window="all", own_coordinate=True), replicates=60)
 SMALL = Grid(widths=(512, 1024, 2048), tokens=horizons(6), log2_lrs=octaves(-16, -6, 1))
@@ -93,9 +93,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
 
 def sweep(losses, log2_lrs=None, **extra):
     lrs = log2_lrs or [-12.0 + k for k in range(len(losses))]
-    rows = [
-        {"params": 1e8, "tokens": 1e10, "lr": 2.0**x, "loss": y, **extra} for x, y in zip(lrs, losses, strict=True)
-    ]
+    rows = [{"params": 1e8, "tokens": 1e10, "lr": 2.0**x, "loss": y, **extra} for x, y in zip(lrs, losses, strict=True)]
     (group,) = build_groups(runs_table(rows))
     return estimate_group(group, Options(replicates=60))[Quantity.LR].optima[0]
 

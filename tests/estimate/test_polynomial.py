@@ -55,7 +55,7 @@ def test_points_of_weight_zero_are_not_there():
 
 def test_sensitivity_is_the_derivative_of_the_minimiser():
     x = np.arange(-13.0, -7)[None]
-    y = (0.03 * (x + 10.2) ** 2 - 0.002 * (x + 10.2) ** 3)
+    y = 0.03 * (x + 10.2) ** 2 - 0.002 * (x + 10.2) ** 3
     design = make_design(x, np.ones_like(x), 3)
     best, bend = design.minimiser(design.coefficients(y))
     jacobian = design.sensitivity(best, bend)[0]

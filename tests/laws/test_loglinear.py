@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from worlds import group_of, horizons, octaves
 
 from etastar.estimate.cells import Quantity
 from etastar.estimate.estimates import Options, estimate_group
@@ -11,6 +10,7 @@ from etastar.laws.loglinear import Axis, Line, all_laws, fit_law
 from etastar.laws.loss import fit_loss_law
 from etastar.scale import gpt_params
 from etastar.simulate import Grid, Straight, World
+from worlds import group_of, horizons, octaves
 
 
 def laws_of(world, grid, seed=0):

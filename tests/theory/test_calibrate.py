@@ -233,8 +233,6 @@ def test_missing_columns_and_empty_windows_are_named(trunks):
     with pytest.raises(InputError, match="at least 8"):
         calibrate(trunks, run=TRUNK, beta1=0.9, fit_stop=105, warmup_steps=WARMUP)
     _, (_, dense) = trunks[0]
-    silent = Trajectory.from_arrays(
-        step=dense.step, weight_norm=dense.weight_norm, update_norm=dense.update_norm
-    )
+    silent = Trajectory.from_arrays(step=dense.step, weight_norm=dense.weight_norm, update_norm=dense.update_norm)
     with pytest.raises(InputError, match="update_dot_weight"):
         correlation_figure(silent, lr=0.01, run=TRUNK, beta1=0.9)

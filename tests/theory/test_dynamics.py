@@ -136,9 +136,7 @@ def test_exact_form_is_nan_where_no_vectors_have_such_a_product():
 def test_both_asymptotes_and_their_slopes():
     lrs = np.array([2.0**-12, 2.0**-11])
     early = approx_eff_lr(1, lr=lrs, weight_decay=0.1, beta1=0.9, weight_norm0=50.0, update_norm=1.0)
-    np.testing.assert_allclose(
-        early, pre_equilibrium_eff_lr(lr=lrs, weight_norm0=50.0, update_norm=1.0), rtol=1e-3
-    )
+    np.testing.assert_allclose(early, pre_equilibrium_eff_lr(lr=lrs, weight_norm0=50.0, update_norm=1.0), rtol=1e-3)
     assert np.log2(early[1] / early[0]) == pytest.approx(1.0, abs=1e-3)
     late = approx_eff_lr(10**7, lr=lrs, weight_decay=0.1, beta1=0.9, weight_norm0=50.0, update_norm=1.0)
     np.testing.assert_allclose(late, equilibrium_eff_lr(lr=lrs, weight_decay=0.1, beta1=0.9), rtol=1e-9)

@@ -70,9 +70,7 @@ def test_closed_form_mean_is_the_mean_of_the_recursion(weight_decay, norm):
         20_000, lr=lrs, weight_decay=weight_decay, beta1=0.9, weight_norm0=norm, update_norm=0.2
     )
     run = PlannedRun(schedule=Schedule(kind="constant", steps=20_000), weight_decay=weight_decay)
-    walked = mean_eff_lr(
-        lrs, run=run, matrices=typed_matrices(beta1=0.9, init_std=norm, update_rms=0.2), exact=True
-    )
+    walked = mean_eff_lr(lrs, run=run, matrices=typed_matrices(beta1=0.9, init_std=norm, update_rms=0.2), exact=True)
     np.testing.assert_allclose(closed, walked, rtol=5e-3)
 
 
@@ -151,9 +149,7 @@ def test_an_open_end_is_said():
     [
         (lambda: invert_eff_lr(0.9, run=PlannedRun(schedule=WSD), matrices=TYPED), "above the"),
         (
-            lambda: invert_eff_lr(
-                0.05, run=PlannedRun(schedule=WSD, optimizer=Optimizer.ADAM), matrices=TYPED
-            ),
+            lambda: invert_eff_lr(0.05, run=PlannedRun(schedule=WSD, optimizer=Optimizer.ADAM), matrices=TYPED),
             "without weight decay",
         ),
         (
@@ -171,9 +167,7 @@ def test_an_open_end_is_said():
         ),
         (lambda: invert_eff_lr(0.001, run=PlannedRun(schedule=WSD)), "no weight norms"),
         (
-            lambda: invert_eff_lr(
-                0.001, run=PlannedRun(schedule=WSD), matrices=TYPED, log2_interval=(-3, -2)
-            ),
+            lambda: invert_eff_lr(0.001, run=PlannedRun(schedule=WSD), matrices=TYPED, log2_interval=(-3, -2)),
             "outside its interval",
         ),
         (

@@ -146,8 +146,7 @@ def test_schedule_conventions():
     factors = Schedule(steps=10, warmup_steps=4, decay_steps=3).factors()
     np.testing.assert_allclose(factors, [0.25, 0.5, 0.75, 1, 1, 1, 1, 1, 2 / 3, 1 / 3])
     assert (
-        Schedule(steps=10, warmup_steps=4, decay_steps=3).plateau().tolist()
-        == [False] * 4 + [True] * 3 + [False] * 3
+        Schedule(steps=10, warmup_steps=4, decay_steps=3).plateau().tolist() == [False] * 4 + [True] * 3 + [False] * 3
     )
     cosine = Schedule(kind="cosine", steps=100).factors()
     assert cosine[0] == 1.0

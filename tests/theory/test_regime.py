@@ -38,9 +38,7 @@ def test_closed_form_slope_is_the_derivative(weight_decay, independent):
     rest["independent_decay"] = independent
     lrs, t = 2.0 ** -np.arange(6.0, 14.0), np.array([[10.0], [1000.0], [100_000.0]])
     step = 1e-4
-    rise = np.log(
-        approx_eff_lr(t, lr=lrs * np.exp(step), **rest) / approx_eff_lr(t, lr=lrs * np.exp(-step), **rest)
-    )
+    rise = np.log(approx_eff_lr(t, lr=lrs * np.exp(step), **rest) / approx_eff_lr(t, lr=lrs * np.exp(-step), **rest))
     slope = closed_form_slope(t, lr=lrs, **rest)
     finite = rise > 1e-9
     np.testing.assert_allclose(slope[finite], (2 * step / rise)[finite], rtol=1e-4)

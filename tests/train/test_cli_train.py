@@ -97,9 +97,7 @@ def test_plain_lines_carry_what_matters() -> None:
     reporter = PlainReporter(stream=stream)
     reporter.progress(PROGRESS)
     reporter.progress(PROGRESS)  # within the interval: silent
-    assert stream.getvalue() == (
-        "trunk step 10/20 (25%, 1h02m left) 1,234 tokens/s | 2^-9:3.250 2^-7:diverged\n"
-    )
+    assert stream.getvalue() == ("trunk step 10/20 (25%, 1h02m left) 1,234 tokens/s | 2^-9:3.250 2^-7:diverged\n")
     assert eta_text(PROGRESS) == "1h02m"
 
 

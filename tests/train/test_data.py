@@ -93,9 +93,7 @@ def test_each_epoch_visits_each_window_once(tokens: int, length: int, sequences:
     corpus = counting_corpus(tokens)
     count = corpus.windows(length=length)
     steps = -(-3 * count // sequences)
-    rows = np.concatenate(
-        [corpus.batch(seed=seed, step=s, sequences=sequences, length=length) for s in range(steps)]
-    )
+    rows = np.concatenate([corpus.batch(seed=seed, step=s, sequences=sequences, length=length) for s in range(steps)])
     np.testing.assert_array_equal(rows, rows[:, :1] + np.arange(length + 1))
     for epoch in range(3):
         visited = rows[epoch * count : (epoch + 1) * count, 0]
@@ -124,9 +122,7 @@ def test_every_target_is_seen_once_an_epoch() -> None:
 
 @given(cuts=st.lists(st.integers(1, 299), max_size=6, unique=True), step=st.integers(0, 50))
 @settings(max_examples=40, deadline=None)
-def test_sharding_does_not_change_a_batch(
-    tmp_path_factory: pytest.TempPathFactory, cuts: list[int], step: int
-) -> None:
+def test_sharding_does_not_change_a_batch(tmp_path_factory: pytest.TempPathFactory, cuts: list[int], step: int) -> None:
     tokens = np.random.default_rng(0).integers(0, 70_000, 300)
     folder = tmp_path_factory.mktemp("corpus") / "corpus"
     opened = Corpus.open(write_corpus(folder, tokens, tokens, vocab=70_000, cuts=tuple(sorted(cuts))))
@@ -275,9 +271,7 @@ def test_synthetic_corpus_is_its_parameters() -> None:
     same, again, other = (SyntheticCorpus(vocab=128, seed=seed, tokens=12_345) for seed in (0, 0, 1))
     assert (same.vocab, same.tokens) == (128, 12_345)
     assert same.identity == again.identity != other.identity
-    np.testing.assert_array_equal(
-        same.validation(sequences=2, length=9), again.validation(sequences=2, length=9)
-    )
+    np.testing.assert_array_equal(same.validation(sequences=2, length=9), again.validation(sequences=2, length=9))
     with pytest.raises(InputError, match="vocab 3"):
         SyntheticCorpus(vocab=3)
 

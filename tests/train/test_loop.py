@@ -222,9 +222,7 @@ def test_checkpoint_of_another_precision_is_refused(tmp_path: Path) -> None:
 
 def test_only_needed_checkpoints_stay(tmp_path: Path) -> None:
     run(toy(), tmp_path / "few")
-    assert [path.name for path in (tmp_path / "few").rglob("*.safetensors")] == [
-        "trunk-000000018.safetensors"
-    ]
+    assert [path.name for path in (tmp_path / "few").rglob("*.safetensors")] == ["trunk-000000018.safetensors"]
     run(toy(execution={"keep_branch_points": True}), tmp_path / "kept")
     kept = sorted(path.name for path in (tmp_path / "kept").rglob("*.safetensors"))
     assert kept == ["trunk-000000010.safetensors", "trunk-000000018.safetensors"]

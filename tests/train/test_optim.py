@@ -29,9 +29,7 @@ def _torch_reference(spec: TrainSpec, count: int) -> tuple[dict[str, torch.Tenso
     groups = []
     for name, weight in params.items():
         if name in MATRICES:
-            groups.append(
-                {"params": [weight], "lr": spec.lrs[0], "weight_decay": spec.optimizer.decay_rate, **main}
-            )
+            groups.append({"params": [weight], "lr": spec.lrs[0], "weight_decay": spec.optimizer.decay_rate, **main})
         elif name in GAINS:
             groups.append({"params": [weight], "lr": spec.lrs[0], "weight_decay": 0.0, **main})
         else:
@@ -147,9 +145,7 @@ def test_orthogonalized_pushes_singular_values_to_one() -> None:
 def test_independent_decay_does_not_know_the_learning_rate() -> None:
     """With the gradient's part taken out, the weights shrink by (1 − λ) a step whatever η is."""
     for lr in (2**-20, 2**-18):
-        spec = toy(
-            lrs=[lr], optimizer={"decay": "independent", "weight_decay": 0.01}, schedule={"warmup_steps": 0}
-        )
+        spec = toy(lrs=[lr], optimizer={"decay": "independent", "weight_decay": 0.01}, schedule={"warmup_steps": 0})
         state, _, engine = steps(spec, 10)
         shrunk = state.params["up"].norm() / engine.fresh_state().params["up"].norm()
         assert shrunk.item() == pytest.approx(0.99**10, rel=2e-3)

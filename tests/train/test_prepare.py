@@ -119,9 +119,7 @@ def test_empty_documents_are_left_out_and_counted(tmp_path: Path) -> None:
     documents = some_documents(10)
     sparse = [entry for one in documents for entry in (one, "")]
     full, holes = (
-        PrepareConfig(
-            inputs=(str(as_jsonl(tmp_path / f"{name}.jsonl", docs)),), out=tmp_path / name, train_bpe=300
-        )
+        PrepareConfig(inputs=(str(as_jsonl(tmp_path / f"{name}.jsonl", docs)),), out=tmp_path / name, train_bpe=300)
         for name, docs in (("full", documents), ("holes", sparse))
     )
     assert prepare(full).identity == prepare(holes).identity
@@ -352,9 +350,7 @@ def bad_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "half.u16.xz").write_bytes(packed[: len(packed) // 2])
     (tmp_path / "odd.u16").write_bytes(b"\0\0\1")
     (tmp_path / "no.json").write_text("{}")
-    (tmp_path / "strange.json").write_text(
-        '{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["x", "y"]]}}'
-    )
+    (tmp_path / "strange.json").write_text('{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["x", "y"]]}}')
     return tmp_path
 
 
@@ -395,9 +391,7 @@ def test_bad_input_is_one_line_and_a_hint(bad_inputs: Path, arguments: str, mess
     before = {path.name for path in bad_inputs.iterdir()}
     result = CliRunner().invoke(data_app, ["prepare", *arguments.split(), "--out", "corpus"])
     assert result.exit_code == 2
-    error, hinted = [line for line in result.stderr.splitlines() if not line.startswith("training a BPE")][
-        -2:
-    ]
+    error, hinted = [line for line in result.stderr.splitlines() if not line.startswith("training a BPE")][-2:]
     assert error.startswith("error: ")
     assert message in error
     assert hinted.startswith("hint: ")
@@ -426,9 +420,7 @@ def test_prepare_then_info_on_the_command_line(bad_inputs: Path) -> None:
     shard.write_bytes(raw[:-1])
     truncated = runner.invoke(data_app, ["info", "corpus"])
     assert truncated.exit_code == 2
-    assert truncated.stderr.startswith(
-        f"error: corpus corpus is damaged: train-00000.u16 has {len(raw) - 1} bytes"
-    )
+    assert truncated.stderr.startswith(f"error: corpus corpus is damaged: train-00000.u16 has {len(raw) - 1} bytes")
 
 
 def test_the_module_does_the_same_without_typer(bad_inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,9 +18,7 @@ from etastar.train.statistics import STATISTICS, Tally, effective_lr, step_stati
 def _definition(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
     before, after = before.double(), after.double()
     norm = torch.linalg.vector_norm
-    turned = after / norm(after, dim=(-2, -1), keepdim=True) - before / norm(
-        before, dim=(-2, -1), keepdim=True
-    )
+    turned = after / norm(after, dim=(-2, -1), keepdim=True) - before / norm(before, dim=(-2, -1), keepdim=True)
     return norm(turned, dim=(-2, -1))
 
 
@@ -29,9 +27,7 @@ def _definition(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
 def test_equals_the_definition_in_float64(seed: int, log2_size: int, radial: float) -> None:
     generator = torch.Generator().manual_seed(seed)
     weight = torch.randn(2, 3, 6, 5, generator=generator, dtype=torch.float64)
-    step = 2.0**log2_size * (
-        torch.randn(2, 3, 6, 5, generator=generator, dtype=torch.float64) + radial * weight
-    )
+    step = 2.0**log2_size * (torch.randn(2, 3, 6, 5, generator=generator, dtype=torch.float64) + radial * weight)
     seen = step_statistics(weight, weight, weight, step)
     torch.testing.assert_close(seen.eff_lr, _definition(weight, weight + step), rtol=1e-7, atol=1e-15)
 
@@ -70,9 +66,7 @@ def test_two_minus_two_cos_would_fail_here() -> None:
 def test_no_step_no_turn() -> None:
     zero = torch.zeros(3)
     assert effective_lr(torch.ones(3), zero, zero).tolist() == [0, 0, 0]
-    assert effective_lr(torch.tensor(4.0), torch.tensor(2.0), torch.tensor(1.0)).item() == pytest.approx(
-        0, abs=1e-9
-    )
+    assert effective_lr(torch.tensor(4.0), torch.tensor(2.0), torch.tensor(1.0)).item() == pytest.approx(0, abs=1e-9)
 
 
 def test_running_mean_covers_every_step_and_the_plateau_alone() -> None:

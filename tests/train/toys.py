@@ -63,9 +63,7 @@ def steps(
     table = step_table(spec, start=start, stop=start + count, horizon=horizon, device=engine.device)
     losses = []
     for step in range(start, start + count):
-        rows = CORPUS.batch(
-            seed=spec.seed, step=step, sequences=spec.batch_sequences, length=spec.model.context
-        )
+        rows = CORPUS.batch(seed=spec.seed, step=step, sequences=spec.batch_sequences, length=spec.model.context)
         losses.append(engine.step(state, torch.from_numpy(rows), table[step - start]).loss)
     return state, torch.stack(losses), engine
 

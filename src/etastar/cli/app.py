@@ -9,12 +9,15 @@ from rich.console import Console
 from rich.markup import escape
 
 from etastar import __version__
+from etastar.cli.data import data_app
 from etastar.cli.demo import demo_command
 from etastar.cli.evaluate import evaluate_command
 from etastar.cli.fit import fit_command
 from etastar.cli.flags import flags_command
 from etastar.cli.predict import predict_command
 from etastar.cli.simulate import simulate_command
+from etastar.cli.theory import theory_command
+from etastar.cli.train import train_command
 from etastar.errors import EtastarError
 
 app = typer.Typer(
@@ -29,6 +32,9 @@ app.command("fit")(fit_command)
 app.command("predict")(predict_command)
 app.command("evaluate")(evaluate_command)
 app.command("simulate")(simulate_command)
+app.command("theory")(theory_command)
+app.command("train")(train_command)
+app.add_typer(data_app, name="data")
 app.command("flags")(flags_command)
 app.command("demo")(demo_command)
 

@@ -33,6 +33,7 @@ def evaluate_command(
     degree: o.Degree = None,
     window: o.Window = "auto",
     eff_lr: o.EffLr = EffColumn.MEAN,
+    surface: o.Surface = False,
     level: o.Level = 0.9,
     seed: o.Seed = 0,
     as_json: o.Json = False,
@@ -53,7 +54,7 @@ def evaluate_command(
         )
     loaded = o.load(
         runs, mapping=mapping, where=where, group=group, degree=degree, window=window,
-        eff_lr=eff_lr, level=level, replicates=50, seed=seed,
+        eff_lr=eff_lr, level=level, replicates=50, seed=seed, surface=surface,
     )  # fmt: skip
     if len(loaded.groups) > 1:
         labels = "; ".join(found.label for found in loaded.groups[:4])

@@ -26,6 +26,7 @@ def fit_command(
     degree: o.Degree = None,
     window: o.Window = "auto",
     eff_lr: o.EffLr = EffColumn.MEAN,
+    surface: o.Surface = False,
     level: o.Level = 0.9,
     replicates: o.Replicates = 500,
     seed: o.Seed = 0,
@@ -39,7 +40,7 @@ def fit_command(
     """
     loaded = o.load(
         runs, mapping=mapping, where=where, fit_where=fit_where, group=group, degree=degree, window=window,
-        eff_lr=eff_lr, level=level, replicates=replicates, seed=seed,
+        eff_lr=eff_lr, level=level, replicates=replicates, seed=seed, surface=surface,
     )  # fmt: skip
     optima: list[Optimum] = []
     laws: list[Law] = []

@@ -49,6 +49,7 @@ Window = Annotated[
     str, typer.Option("--window", help="auto (points weigh by their loss gap), all (the paper's), or ± octaves.")
 ]
 EffLr = Annotated[EffColumn, typer.Option("--eff-lr", help="Which mean of η_eff stands for a run.")]
+Surface = Annotated[bool, typer.Option("--surface", help="Fit all D of one N together, instead of cell by cell.")]
 Level = Annotated[float, typer.Option("--level", help="Level of all intervals.")]
 Replicates = Annotated[int, typer.Option("--replicates", help="Redraws behind the intervals.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the redraws.")]
@@ -79,9 +80,10 @@ def load(
     replicates: int,
     seed: int,
     fit_where: str | None = None,
+    surface: bool = False,
 ) -> Loaded:
     """Read, map, filter, group: the door of every verb that looks at runs."""
-    options = _options(degree, window, level, replicates, seed)
+    options = _options(degree, window, level, replicates, seed, surface)
     imported = read_runs(runs, mapping=parse_mapping(mapping), where=where)
     table, notes = imported.table, list(imported.notes)
     if fit_where:
@@ -99,7 +101,7 @@ def load(
     return Loaded(table, groups, options, eff_lr, tuple(notes))
 
 
-def _options(degree: int | None, window: str, level: float, replicates: int, seed: int) -> Options:
+def _options(degree: int | None, window: str, level: float, replicates: int, seed: int, surface: bool) -> Options:
     if not 0.5 <= level < 1:
         raise InputError(f"--level: {level} is not between 0.5 and 1", hint="0.9 is the default")
     if not 50 <= replicates <= 100_000:
@@ -108,7 +110,7 @@ def _options(degree: int | None, window: str, level: float, replicates: int, see
     # a window or degree that was asked for is the paper's way: each quantity in its own logarithm
     own = window != "auto" or degree is not None
     choice = FitChoice(degree=degree, window=chosen, own_coordinate=own)
-    return Options(choice=choice, level=level, replicates=replicates, seed=seed)
+    return Options(choice=choice, level=level, replicates=replicates, seed=seed, surface=surface)
 
 
 def print_notes(console: Console, loaded: Loaded) -> None:

@@ -31,6 +31,7 @@ def predict_command(
     degree: o.Degree = None,
     window: o.Window = "auto",
     eff_lr: o.EffLr = EffColumn.MEAN,
+    surface: o.Surface = False,
     level: o.Level = 0.9,
     replicates: o.Replicates = 500,
     seed: o.Seed = 0,
@@ -46,7 +47,7 @@ def predict_command(
     target = Scale.parse(params, tokens)
     loaded = o.load(
         runs, mapping=mapping, where=where, fit_where=fit_where, group=group, degree=degree, window=window,
-        eff_lr=eff_lr, level=level, replicates=replicates, seed=seed,
+        eff_lr=eff_lr, level=level, replicates=replicates, seed=seed, surface=surface,
     )  # fmt: skip
     answers = [answer(found, target, loaded.options, eff_column=eff_lr) for found in loaded.groups]
     known = _published(loaded, target) if published else []

@@ -35,9 +35,7 @@ def theory_command(
     ] = "",
     eff_lr: Annotated[str, typer.Option(help="A mean η_eff: answer with the LR that has it.")] = "",
     solve_weight_decay: Annotated[bool, typer.Option(help="With --eff-lr and --lr: solve for λ.")] = False,
-    sweep_steps: Annotated[
-        str, typer.Option(help="Swept horizons, e.g. 10k,20k,40k: predict the bend.")
-    ] = "",
+    sweep_steps: Annotated[str, typer.Option(help="Swept horizons, e.g. 10k,20k,40k: predict the bend.")] = "",
     law_slope: Annotated[str, typer.Option(help="d log η_eff*/d log T of the straight law.")] = "-0.3",
     independent_decay: Annotated[bool, typer.Option(help="Weights shrink by λ a step, not η·λ.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON alone on stdout.")] = False,
@@ -86,9 +84,7 @@ def _planned(
         "decay_steps": parse_number(decay_steps, what="decay steps"),
     }
     if counts["steps"] > 20_000_000:
-        raise InputError(
-            f"steps: {format_number(counts['steps'])} is more than 20M", hint="steps, not tokens: D = B·T"
-        )
+        raise InputError(f"steps: {format_number(counts['steps'])} is more than 20M", hint="steps, not tokens: D = B·T")
     return PlannedRun(
         schedule=Schedule.model_validate({"kind": schedule, **counts}),
         weight_decay=decay,
@@ -144,9 +140,7 @@ def _bend(run: PlannedRun, matrices: Matrices, target: Diagnosis, sweep_steps: s
     level = math.log2(target.mean_eff_lr) - slope * math.log2(run.steps)
 
     def run_of(steps: int) -> PlannedRun:
-        return run.model_copy(
-            update={"schedule": Schedule.model_validate({**planned.model_dump(), "steps": steps})}
-        )
+        return run.model_copy(update={"schedule": Schedule.model_validate({**planned.model_dump(), "steps": steps})})
 
     return bend(
         swept_steps=swept,

@@ -32,20 +32,14 @@ def train_command(
     width: Annotated[int, typer.Option(help="Width of the preset's model.")] = 128,
     layers: Annotated[int, typer.Option(help="Layers of the rope preset.")] = 4,
     optimizer: Annotated[str, typer.Option(help="adamw, adam, adamh or muonh.")] = "adamw",
-    corpus: Annotated[
-        Path | None, typer.Option(help="A folder made by `etastar data prepare`, or default.")
-    ] = None,
+    corpus: Annotated[Path | None, typer.Option(help="A folder made by `etastar data prepare`, or default.")] = None,
     lrs: Annotated[str | None, typer.Option(help="Learning rates, e.g. 2^-10,2^-9,2^-8.")] = None,
     horizons: Annotated[str | None, typer.Option(help="Steps at which to evaluate, e.g. 2000,4000.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of the initial weights and of the data's order.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the initial weights and of the data's order.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads.")] = None,
     stop_after: Annotated[float | None, typer.Option(help="Save and stop after so many minutes.")] = None,
-    show: Annotated[
-        bool, typer.Option("--show", help="Print the whole specification and train nothing.")
-    ] = False,
+    show: Annotated[bool, typer.Option("--show", help="Print the whole specification and train nothing.")] = False,
 ) -> None:
     """Train a stack of learning rates with its decay branches into a study's folder."""
     try:
@@ -91,9 +85,7 @@ def _specification(
     from etastar.train.spec_file import load_spec
 
     if (path is None) == (preset is None):
-        raise InputError(
-            "give either a specification or --preset", hint="etastar train --preset rope --width 128"
-        )
+        raise InputError("give either a specification or --preset", hint="etastar train --preset rope --width 128")
     if path is not None:
         spec = load_spec(path)
         return spec if corpus is None else spec.model_copy(update={"data": DataSpec(corpus=str(corpus))})
@@ -127,9 +119,7 @@ def _changed(spec: TrainSpec, **given: Any) -> TrainSpec:
 
     content = spec.model_dump()
     if given["lrs"] is not None:
-        content["lrs"] = [
-            parse_number(text, what="--lrs") for text in given["lrs"].split(",") if text.strip()
-        ]
+        content["lrs"] = [parse_number(text, what="--lrs") for text in given["lrs"].split(",") if text.strip()]
     if given["horizons"] is not None:
         texts = [text for text in given["horizons"].split(",") if text.strip()]
         content["horizons"] = [parse_positive(text, what="--horizons") for text in texts]

@@ -7,7 +7,7 @@ the part of a differing fit choice (wider, narrower, quartic) that noise does no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,6 +19,7 @@ from etastar.estimate.flags import Flag, merge_flags
 from etastar.estimate.noise import Noise, draw, sigma_scales
 from etastar.estimate.optimum import Optimum, Polynomial, Status
 from etastar.estimate.polynomial import Design
+from etastar.estimate.surface import smooth, smoother
 from etastar.estimate.weights import FitChoice, Home, Settled, block_design, by_degree, coordinate, gaps, settle
 
 Array = NDArray[np.float64]
@@ -31,7 +32,7 @@ NEAR = 0.25
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How optima and their intervals are computed."""
+    """How optima and their intervals are computed; `surface` fits all D of one N together."""
 
     choice: FitChoice = FitChoice()
     level: float = 0.9
@@ -76,7 +77,7 @@ class Estimates:
         return np.array([o.status is Status.INTERIOR for o in self.optima], dtype=bool)
 
 
-def estimate_group(group: Group, options: Options = Options()) -> dict[Quantity, Estimates]:  # noqa: B008
+def estimate_group(group: Group, options: Options = Options()) -> dict[Quantity, Estimates]:
     """Optima of every cell of a group, in η and, where it is measured, in η_eff."""
     blocks = list(group.blocks)
     settled = settle(blocks, options.choice)
@@ -123,6 +124,11 @@ def _estimate_block(
 ) -> tuple[list[Optimum], Array]:
     home = settled.homes[quantity]
     x = coordinate(block, home.coordinate)
+    if options.surface:
+        matrix = smoother(x, weight, block.tokens)
+        laid = smooth(matrix, np.nan_to_num(block.loss))
+        block = replace(block, loss=np.where(np.isfinite(block.loss), laid, np.nan))
+        eps = smooth(matrix, eps)
     optima: list[Optimum | None] = [None] * len(block.tokens)
     replicates = np.full((len(pick), len(block.tokens)), np.nan)
     for degree, rows in by_degree(weight, options.choice, home.degree):

@@ -60,7 +60,7 @@ def answer(
     target: Scale,
     options: Options = Options(),
     *,
-    eff_column: EffColumn = EffColumn.MEAN,  # noqa: B008
+    eff_column: EffColumn = EffColumn.MEAN,
 ) -> Answer:
     """Predict the target by every strategy, back-test each, and recommend one or say why not."""
     return answer_from(Evidence(group, estimate_group(group, options), eff_column), target, options.level)

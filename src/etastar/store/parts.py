@@ -36,9 +36,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
                 f"{path}: no space left on the disk; what was written before is intact",
                 hint="free some space and run the same command again: it goes on from the last checkpoint",
             ) from None
-        raise InputError(
-            f"{path}: cannot be written ({error.strerror})", hint="check the --out folder"
-        ) from None
+        raise InputError(f"{path}: cannot be written ({error.strerror})", hint="check the --out folder") from None
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

@@ -113,9 +113,7 @@ def schedule_rates(run: PlannedRun, lr: float, stop: int) -> tuple[Floats, Float
     return lr * factors, factors * delta
 
 
-def _responses(
-    trajectory: Trajectory, rates: Floats, delta: Floats, start: int, stop: int
-) -> tuple[Floats, Floats]:
+def _responses(trajectory: Trajectory, rates: Floats, delta: Floats, start: int, stop: int) -> tuple[Floats, Floats]:
     """Π α² since `start`, and the growth that κ = 1 would give, at steps start … stop − 1."""
     shrink = ((1.0 - delta[start:stop]) ** 2)[:, None]
     push = (rates[start:stop] * trajectory.every_step("update_norm", start, stop))[:, None] ** 2

@@ -48,10 +48,7 @@ def coarse_run(
     s = factors_of(schedule)
     p = np.ones_like(s) if update_profile is None else np.asarray(update_profile, float)
     eta, lam, beta, w0, norm, dot0 = np.broadcast_arrays(
-        *(
-            np.asarray(x, float)
-            for x in (lr, weight_decay, beta1, weight_norm0, update_norm, update_dot_weight0)
-        )
+        *(np.asarray(x, float) for x in (lr, weight_decay, beta1, weight_norm0, update_norm, update_dot_weight0))
     )
     delta_peak = decay_per_step(eta, lam, independent_decay=independent_decay)
     lag = 1.0 / (1.0 - float(np.max(np.abs(beta), initial=0.0)))
@@ -101,9 +98,7 @@ def _edges(s: Floats, p: Floats, head: int) -> np.ndarray:
     """Segment borders: equal steps of a clock that runs with log t, with t, and where the LR moves."""
     t = np.arange(head, len(s), dtype=float)
     moved = np.abs(np.diff(s * p, append=s[-1] * p[-1]))[head:] / (s * p).max()
-    relative = np.abs(
-        np.diff(np.log(np.maximum(s, 1e-3 * s.max())), append=np.log(max(s[-1], 1e-3 * s.max())))
-    )
+    relative = np.abs(np.diff(np.log(np.maximum(s, 1e-3 * s.max())), append=np.log(max(s[-1], 1e-3 * s.max()))))
     rate = 1.0 / t * 0.5 + 0.5 / len(s) + moved + 0.1 * relative[head:]
     clock = np.cumsum(rate) * _RESOLUTION
     borders = np.searchsorted(clock, np.arange(1.0, clock[-1]))

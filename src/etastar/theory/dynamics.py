@@ -40,9 +40,7 @@ def update_dot_weight(
     weight is taken as uncorrelated with every update.
     """
     lr = np.asarray(lr, float)
-    product = (1.0 - decay_per_step(lr, weight_decay, independent_decay=independent_decay)) * checked_beta1(
-        beta1
-    )
+    product = (1.0 - decay_per_step(lr, weight_decay, independent_decay=independent_decay)) * checked_beta1(beta1)
     limit = -lr * checked_beta1(beta1) * np.square(np.asarray(update_norm, float)) / (1.0 - product)
     return limit if t is None else limit * (1.0 - np.power(product, checked_steps(t)))
 
@@ -59,9 +57,7 @@ def next_weight_norm_squared(
     """W²_{t+1} = α²·W²_t + η²·(1+αβ₁)/(1−αβ₁)·U²: one step of the closed recursion."""
     delta = decay_per_step(lr, weight_decay, independent_decay=independent_decay)
     growth = np.square(np.asarray(lr, float) * np.asarray(update_norm, float))
-    return (1.0 - delta) ** 2 * np.asarray(weight_norm_squared, float) + growth * correlation_factor(
-        beta1, delta
-    )
+    return (1.0 - delta) ** 2 * np.asarray(weight_norm_squared, float) + growth * correlation_factor(beta1, delta)
 
 
 def weight_norm_squared(
@@ -79,9 +75,7 @@ def weight_norm_squared(
     At λ = 0 it is the linear growth W²_t = η²·κ·U²·t + W₀².
     """
     delta = decay_per_step(lr, weight_decay, independent_decay=independent_decay)
-    growth = np.square(np.asarray(lr, float) * np.asarray(update_norm, float)) * correlation_factor(
-        beta1, delta
-    )
+    growth = np.square(np.asarray(lr, float) * np.asarray(update_norm, float)) * correlation_factor(beta1, delta)
     kept, added = kept_and_added(checked_steps(t), delta)
     return growth * added + np.square(np.asarray(weight_norm0, float)) * kept
 

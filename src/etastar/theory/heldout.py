@@ -66,8 +66,7 @@ def judge_weight(
     rows = trajectory.step[held] - fit.fit_stop
     if rows.size < bins:
         raise InputError(
-            f"trajectory of {trajectory.weight[:60]!r}: {rows.size} logged steps to hold out, "
-            f"expected {bins}",
+            f"trajectory of {trajectory.weight[:60]!r}: {rows.size} logged steps to hold out, expected {bins}",
             hint="log more often or hold out more steps",
         )
     norm_errors = _binned(norms[rows], trajectory.weight_norm[held], bins)
@@ -85,9 +84,7 @@ def judge_weight(
     )
 
 
-def _cause(
-    fit: WeightCalibration, trajectory: Trajectory, run: PlannedRun, rows: np.ndarray, bias: float
-) -> str:
+def _cause(fit: WeightCalibration, trajectory: Trajectory, run: PlannedRun, rows: np.ndarray, bias: float) -> str:
     """Which assumption to blame: drive the recursion with the measured ‖u_t‖ and see what error is left."""
     if abs(bias) < 0.02:
         return ""

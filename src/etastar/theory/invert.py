@@ -99,9 +99,7 @@ def invert_closed_form(
     run = PlannedRun(
         schedule=np.ones(1), weight_decay=weight_decay, independent_decay=independent_decay
     )  # the bounds need λ alone
-    typed = Matrices(
-        weight_norm0=np.array(weight_norm0), update_norm=np.array(update_norm), beta1=np.array(beta1)
-    )
+    typed = Matrices(weight_norm0=np.array(weight_norm0), update_norm=np.array(update_norm), beta1=np.array(beta1))
     bounds = lr_bounds(run, typed)
 
     def of_log2(log2_lr: Floats) -> Floats:
@@ -131,9 +129,7 @@ def invert_weight_decay(
     """λ with which a run at the given η has the asked mean η_eff; the run's own λ is not used."""
     _expect_target(eff_lr)
     if run.optimizer is not Optimizer.ADAMW:
-        raise SpecError(
-            f"optimizer: {run.optimizer} has no weight decay to solve for", hint="solve for the LR instead"
-        )
+        raise SpecError(f"optimizer: {run.optimizer} has no weight decay to solve for", hint="solve for the LR instead")
 
     def of_decay(weight_decay: Floats) -> Floats:
         return np.log2(mean_eff_lr_by_decay(weight_decay, lr=lr, run=run, matrices=matrices, exact=exact))
@@ -275,6 +271,4 @@ def _lr_words(run: PlannedRun) -> str:
 def _batch_flag(sweep: float | None, target: float | None) -> tuple[str, ...]:
     if sweep is None or target is None or abs(np.log2(target / sweep)) < 1e-3:
         return ()
-    return (
-        f"other-batch: the sweep used {sweep:g} tokens a step, the target {target:g}: outside the evidence",
-    )
+    return (f"other-batch: the sweep used {sweep:g} tokens a step, the target {target:g}: outside the evidence",)

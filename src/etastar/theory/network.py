@@ -132,9 +132,5 @@ def _interpolate(x: Floats, grid: Floats, values: Floats, *, extend: bool) -> Fl
     if extend:
         first = (values[1] - values[0]) / (grid[1] - grid[0])
         last = (values[-1] - values[-2]) / (grid[-1] - grid[-2])
-        out = (
-            out
-            + np.minimum(x - grid[0], 0.0)[:, None] * first
-            + np.maximum(x - grid[-1], 0.0)[:, None] * last
-        )
+        out = out + np.minimum(x - grid[0], 0.0)[:, None] * first + np.maximum(x - grid[-1], 0.0)[:, None] * last
     return out

@@ -96,16 +96,12 @@ def no_decay_study(
     total = np.array([np.interp(np.arange(t[-1] + 1), t, r).sum() for t, r in zip(times, rates, strict=True)])
     horizon = min(float(t[-1]) for t in times)
     threshold = float(
-        collapse_lr(
-            horizon, beta1=beta1, weight_norm0=weight_norm0, update_norm=update_norm, tolerance=tolerance
-        )
+        collapse_lr(horizon, beta1=beta1, weight_norm0=weight_norm0, update_norm=update_norm, tolerance=tolerance)
     )
     return _summary(lrs, final, law, total, losses, threshold)
 
 
-def _summary(
-    lrs: Floats, final: Floats, law: Floats, total: Floats, losses: Floats, threshold: float
-) -> NoDecayStudy:
+def _summary(lrs: Floats, final: Floats, law: Floats, total: Floats, losses: Floats, threshold: float) -> NoDecayStudy:
     alive = np.isfinite(losses)
     collapsed = lrs >= threshold
     judged = collapsed & alive

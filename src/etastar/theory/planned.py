@@ -148,9 +148,7 @@ def _walked_mean(lr: Floats, weight_decay: Floats, run: PlannedRun, some: Matric
     return mean.mean(axis=-1)
 
 
-def _steady_dot(
-    lr: Floats, weight_decay: Floats, factor: float, run: PlannedRun, matrices: Matrices
-) -> Floats:
+def _steady_dot(lr: Floats, weight_decay: Floats, factor: float, run: PlannedRun, matrices: Matrices) -> Floats:
     """⟨u, w⟩ of a run that has gone on for a while: the limit of equation (correlation)."""
     return update_dot_weight(
         None,

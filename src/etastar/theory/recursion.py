@@ -65,10 +65,7 @@ def run_recursion(
     """
     factors = factors_of(schedule)
     columns = np.broadcast_arrays(
-        *(
-            np.asarray(x, float)
-            for x in (lr, weight_decay, beta1, weight_norm0, update_norm, update_dot_weight0)
-        )
+        *(np.asarray(x, float) for x in (lr, weight_decay, beta1, weight_norm0, update_norm, update_dot_weight0))
     )
     shape = columns[0].shape
     profile = _profile(update_profile, len(factors), shape)

@@ -150,9 +150,7 @@ def trust_in_words(swept: tuple[Diagnosis, ...], target: Diagnosis) -> str:
     where = f"{slopes.min():.2f} … {slopes.max():.2f} in the sweep and {target.slope:.2f} at the target"
     if max(abs(change), spread) < 0.4:
         return f"with care: d log η/d log η_eff is {where}: a straight η_eff law makes η bend a little"
-    return (
-        f"no: d log η/d log η_eff is {where}: a straight η_eff law makes η bend; extrapolate η_eff and invert"
-    )
+    return f"no: d log η/d log η_eff is {where}: a straight η_eff law makes η bend; extrapolate η_eff and invert"
 
 
 def _fixed(lr: float, run: PlannedRun) -> Diagnosis:
@@ -205,6 +203,5 @@ _WORDS = {
 def describe(one: Diagnosis) -> str:
     """A diagnosis in one line."""
     return (
-        f"lr {format_lr(one.lr)}: {one.regime} ({one.relaxations:.2g} decay times), "
-        f"slope {one.slope:.2f}: {one.words}"
+        f"lr {format_lr(one.lr)}: {one.regime} ({one.relaxations:.2g} decay times), slope {one.slope:.2f}: {one.words}"
     )

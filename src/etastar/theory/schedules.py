@@ -73,9 +73,7 @@ def factors_of(schedule: Schedule | Floats) -> Floats:
             hint="give a one-dimensional array of η(t)/η, one entry a step",
         )
     if not (np.isfinite(factors).all() and (factors >= 0).all() and factors.any()):
-        raise SpecError(
-            "schedule: the factors must be finite, not negative and not all zero", hint="give η(t)/η"
-        )
+        raise SpecError("schedule: the factors must be finite, not negative and not all zero", hint="give η(t)/η")
     return factors
 
 

@@ -141,9 +141,7 @@ def _figure(
             f"expected at least {stretches}",
             hint="log more often, or ask for fewer stretches",
         )
-    parts = zip(
-        np.array_split(predicted[late], stretches), np.array_split(measured[late], stretches), strict=True
-    )
+    parts = zip(np.array_split(predicted[late], stretches), np.array_split(measured[late], stretches), strict=True)
     errors = np.array([abs(float(np.mean(p) / np.mean(m)) - 1.0) for p, m in parts])
     return FigureData(
         trajectory.weight,

@@ -47,9 +47,7 @@ def branch_segment(horizon: int, decay: int) -> str:
     return f"branch-{horizon}-{decay}"
 
 
-def expendable(
-    marks: Iterable[Mark], *, leaves: Iterable[int], running: str | None, keep: Iterable[int]
-) -> set[Mark]:
+def expendable(marks: Iterable[Mark], *, leaves: Iterable[int], running: str | None, keep: Iterable[int]) -> set[Mark]:
     """Which checkpoints may go, given where the unfinished branches leave the trunk.
 
     Kept: the newest trunk before the next leaving point (training goes on from it), the newest trunk of

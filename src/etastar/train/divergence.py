@@ -57,9 +57,7 @@ class Watch:
         finite = loss.isfinite() & grad_norm.isfinite()
         counted = self.alive & finite
         self.first_loss.copy_(torch.where(counted & (self.weight == 0), loss, self.first_loss))
-        self.smoothed.copy_(
-            torch.where(counted, SMOOTHING * self.smoothed + (1 - SMOOTHING) * loss, self.smoothed)
-        )
+        self.smoothed.copy_(torch.where(counted, SMOOTHING * self.smoothed + (1 - SMOOTHING) * loss, self.smoothed))
         self.weight.copy_(torch.where(counted, SMOOTHING * self.weight + (1 - SMOOTHING), self.weight))
         mean = self.smoothed / self.weight.clamp_min(1e-12)
         self.learned.logical_or_(counted & (mean < line))

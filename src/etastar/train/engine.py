@@ -44,9 +44,7 @@ def resolve_device(execution: Execution) -> torch.device:
     except RuntimeError:
         raise SpecError(f"execution.device: {name!r} is no device", hint="write auto, cpu or cuda") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise SpecError(
-            "execution.device: cuda asked for, and torch sees none", hint="write device: auto or cpu"
-        )
+        raise SpecError("execution.device: cuda asked for, and torch sees none", hint="write device: auto or cpu")
     if device.type not in ("cpu", "cuda"):
         raise SpecError(f"execution.device: {name!r} is not supported", hint="write auto, cpu or cuda")
     return device
@@ -166,9 +164,7 @@ class Engine:
         return total[:-1] / total[-1]
 
 
-def _compiler(
-    execution: Execution, device: torch.device
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _compiler(execution: Execution, device: torch.device) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """torch.compile with the spec's mode, or nothing: on a CPU the compile time is not earned back."""
     mode = execution.compile
     if mode == "off" or (mode == "auto" and device.type == "cpu"):

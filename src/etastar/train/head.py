@@ -43,9 +43,7 @@ class _TiedHead(torch.autograd.Function):
     """The chunks in a row; the gradients are made on the way forward and scaled on the way back."""
 
     @staticmethod
-    def forward(
-        ctx: Any, hidden: Tensor, embed: Tensor, targets: Tensor, chunk: int, both: ChunkFunction
-    ) -> Tensor:
+    def forward(ctx: Any, hidden: Tensor, embed: Tensor, targets: Tensor, chunk: int, both: ChunkFunction) -> Tensor:
         table = embed.to(hidden.dtype)
         wide = torch.promote_types(hidden.dtype, torch.float32)
         total = torch.zeros(hidden.shape[0], device=hidden.device, dtype=wide)

@@ -147,17 +147,11 @@ class StackTrainer:
             over = {branch_segment(h, self.spec.schedule.decay_of(h)) for h in done}
             self.checkpoints.drop(mark for mark in self.checkpoints.marks() if mark.segment in over)
         if done:
-            self.reporter.message(
-                f"{len(done)} of {len(self.spec.horizons)} horizons are in the store already"
-            )
+            self.reporter.message(f"{len(done)} of {len(self.spec.horizons)} horizons are in the store already")
         if not missing:
             return
-        self.engine = Engine(
-            self.spec, device=self.device, micro_batch=self.micro_batch, ranks=self.share.batch_ranks
-        )
-        graphed = (
-            self.spec.execution.cuda_graph and self.device.type == "cuda" and self.share.batch_ranks == 1
-        )
+        self.engine = Engine(self.spec, device=self.device, micro_batch=self.micro_batch, ranks=self.share.batch_ranks)
+        graphed = self.spec.execution.cuda_graph and self.device.type == "cuda" and self.share.batch_ranks == 1
         self.take_step = GraphedStep(self.engine).step if graphed else self.engine.step
         self.pace = Pace(self.spec, self.reporter)
         self.validation = self.feed.validation()
@@ -204,9 +198,7 @@ class StackTrainer:
         decays = sum(h - leaves_trunk_at(schedule, h) for h in missing)
         return max(trunk - start, 0) + decays
 
-    def _advance(
-        self, state: TrainState, start: int, stop: int, horizon: int | None, leaves: list[int]
-    ) -> None:
+    def _advance(self, state: TrainState, start: int, stop: int, horizon: int | None, leaves: list[int]) -> None:
         """Steps start … stop−1 of the trunk (None) or of the branch to `horizon`, saving on the way."""
         every = self.spec.execution.checkpoint_every
         while start < stop:
@@ -216,10 +208,7 @@ class StackTrainer:
                 start = self._take_steps(state, start, min((start // every + 1) * every, stop), horizon)
             if horizon is None or start < stop:
                 self._save(state, start, horizon, leaves)
-            if (
-                self.share.agree(self.deadline is not None and time.monotonic() > self.deadline)
-                and start < stop
-            ):
+            if self.share.agree(self.deadline is not None and time.monotonic() > self.deadline) and start < stop:
                 raise _TimeIsUpError
 
     def _take_steps(self, state: TrainState, start: int, stop: int, horizon: int | None) -> int:
@@ -251,9 +240,7 @@ class StackTrainer:
         return self.share.agree(time.monotonic() > self.deadline)
 
     def _save(self, state: TrainState, step: int, horizon: int | None, leaves: list[int]) -> None:
-        segment = (
-            "trunk" if horizon is None else branch_segment(horizon, self.spec.schedule.decay_of(horizon))
-        )
+        segment = "trunk" if horizon is None else branch_segment(horizon, self.spec.schedule.decay_of(horizon))
         if self.share.writes:
             mark = Mark(segment, step)
             self.checkpoints.save(mark, state.tensors(), {"spec": self.spec.model_dump(mode="json")})

@@ -106,9 +106,7 @@ def _refuse_zero(spec: TrainSpec, name: str, radius: Tensor) -> None:
 FACTOR, PLATEAU, BIAS1, BIAS2, EMBED_BIAS1, EMBED_BIAS2, AFTER_WARMUP, STEP = range(8)
 
 
-def step_table(
-    spec: TrainSpec, *, start: int, stop: int, horizon: int | None, device: torch.device
-) -> Tensor:
+def step_table(spec: TrainSpec, *, start: int, stop: int, horizon: int | None, device: torch.device) -> Tensor:
     """Schedule factor and bias corrections of steps start … stop−1, (steps, 8) float64 on the device."""
     schedule: ScheduleSpec = spec.schedule
     main, embedding = spec.optimizer, spec.embedding
@@ -179,9 +177,7 @@ def optimizer_step(
         rate = row[FACTOR] * (lrs if rule.own_lr is None else torch.full_like(lrs, rule.own_lr))
         decay = rule.weight_decay * (row[FACTOR].expand_as(rate) if rule.independent_decay else rate)
         grad = grads[name] if clip_scale is None else grads[name] * clip_scale.view(shape).to(weight.dtype)
-        bias1, bias2 = (
-            (row[EMBED_BIAS1], row[EMBED_BIAS2]) if name in EMBEDDINGS else (row[BIAS1], row[BIAS2])
-        )
+        bias1, bias2 = (row[EMBED_BIAS1], row[EMBED_BIAS2]) if name in EMBEDDINGS else (row[BIAS1], row[BIAS2])
         update, new = moved(
             rule,
             weight,

@@ -100,9 +100,7 @@ def rope(
         embedding=EmbeddingSpec(),
         schedule=schedule or ScheduleSpec(kind="wsd", warmup_steps=200, decay_steps=400),
         data=data or DataSpec(),
-        lrs=tuple(lrs)
-        if lrs is not None
-        else octaves(*((-10, -5) if hyperball else (-11, -6)), per_octave=2),
+        lrs=tuple(lrs) if lrs is not None else octaves(*((-10, -5) if hyperball else (-11, -6)), per_octave=2),
         horizons=tuple(horizons),
         batch_sequences=batch_sequences,
         eval_tokens=eval_tokens,

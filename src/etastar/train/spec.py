@@ -61,9 +61,7 @@ class ModelSpec(Settings):
                 hint=f"take width {next_up}, or a head_dim that divides it",
             )
         if self.positions == "rope" and self.head_dim % 2:
-            raise SpecError(
-                f"model.head_dim: RoPE turns pairs, and {self.head_dim} is odd", hint="take 64 or 128"
-            )
+            raise SpecError(f"model.head_dim: RoPE turns pairs, and {self.head_dim} is odd", hint="take 64 or 128")
         return self
 
     @property
@@ -249,16 +247,12 @@ def _check_lrs(lrs: tuple[float, ...]) -> None:
             raise SpecError(f"lrs: {lr:g} is not above zero", hint="write 2^-9 or 0.002")
     if len(set(lrs)) < len(lrs):
         twice = next(lr for lr in lrs if lrs.count(lr) > 1)
-        raise SpecError(
-            f"lrs: {twice:g} is there twice", hint="replicates are other seeds: train another spec"
-        )
+        raise SpecError(f"lrs: {twice:g} is there twice", hint="replicates are other seeds: train another spec")
 
 
 def _check_horizons(horizons: tuple[int, ...], schedule: ScheduleSpec) -> None:
     if not horizons:
-        raise SpecError(
-            "horizons: the list is empty", hint="give steps at which to evaluate, e.g. [2000, 4000]"
-        )
+        raise SpecError("horizons: the list is empty", hint="give steps at which to evaluate, e.g. [2000, 4000]")
     if len(set(horizons)) < len(horizons):
         twice = next(h for h in horizons if horizons.count(h) > 1)
         raise SpecError(f"horizons: {twice} is there twice", hint="name each horizon once")

@@ -53,11 +53,7 @@ def load_spec(path: str | Path) -> TrainSpec:
         reason = getattr(error, "strerror", None) or "not text"
         raise SpecError(f"{file}: cannot be read ({reason})", hint="give the path of a YAML file") from None
     except yaml.YAMLError as error:
-        raise SpecError(
-            f"{file}: not YAML ({str(error).splitlines()[0][:80]})", hint="check its indentation"
-        ) from None
+        raise SpecError(f"{file}: not YAML ({str(error).splitlines()[0][:80]})", hint="check its indentation") from None
     if not isinstance(content, Mapping):
-        raise SpecError(
-            f"{file}: expected settings, found {type(content).__name__}", hint="see --preset rope --show"
-        )
+        raise SpecError(f"{file}: expected settings, found {type(content).__name__}", hint="see --preset rope --show")
     return build_spec(content, where=str(file))

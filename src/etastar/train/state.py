@@ -58,9 +58,7 @@ class TrainState:
         """Take over saved values; a set of other names or shapes is refused before anything changes."""
         own = self.tensors()
         for name in sorted(own.keys() ^ tensors.keys()):
-            raise SpecError(
-                f"{where}: its tensor {name} does not fit this spec", hint="use another --out folder"
-            )
+            raise SpecError(f"{where}: its tensor {name} does not fit this spec", hint="use another --out folder")
         for name, mine in own.items():
             saved = tensors[name]
             if saved.shape != mine.shape or saved.dtype != mine.dtype:
