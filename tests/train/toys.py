@@ -30,6 +30,8 @@ def toy(*, gpt2: bool = False, **changes: Any) -> TrainSpec:
             "positions": positions,
             "norm": "layernorm" if gpt2 else "rmsnorm",
             "qk_norm": not gpt2,
+            "norm_embedding": not gpt2,
+            "init": "gpt2" if gpt2 else "width",
         },
         "data": {
             "synthetic_vocab": 64,
