@@ -99,7 +99,9 @@ class World(BaseModel):
     def log2_lr_of(self, log2_eff_lr: ArrayLike, tokens: ArrayLike) -> Array:
         """The η whose run has this mean η_eff, by bisection of a monotone map."""
         target, tokens = np.broadcast_arrays(np.asarray(log2_eff_lr, float), np.asarray(tokens, float))
-        low, high = np.full(target.shape, -40.0), np.full(target.shape, 10.0)
+        # η·λ stays below 1, else one step would erase the weight
+        top = float(np.log2(0.9 / self.weight_decay)) if self.weight_decay > 0 else 10.0
+        low, high = np.full(target.shape, -40.0), np.full(target.shape, min(top, 10.0))
         for _ in range(60):
             middle = 0.5 * (low + high)
             below = np.log2(self.eff_lr(2.0**middle, tokens)[0]) < target

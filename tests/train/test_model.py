@@ -150,9 +150,7 @@ def test_a_normed_embedding_forgets_its_scale(gpt2: bool) -> None:
         after = final_hidden(model, params, tokens, torch.float64)
         assert torch.allclose(after, before, rtol=0, atol=0.01) == normed
         other = model.model_copy(update={"norm_embedding": not normed})
-        assert not torch.allclose(
-            logits(model, params, tokens), logits(other, params, tokens), rtol=0.01, atol=0.01
-        )
+        assert not torch.allclose(logits(model, params, tokens), logits(other, params, tokens), rtol=0.01, atol=0.01)
 
 
 def test_toys_are_the_presets_made_small() -> None:

@@ -48,6 +48,7 @@ class Block:
     count: NDArray[np.int64]  # (D, L), replicates behind each loss
     diverged: NDArray[np.bool_]  # (D, L), at least one replicate diverged there
     seeds: Array  # (S, D, L), losses by replicate, for the noise
+    unmarked: bool  # rows repeat a cell, and no seed or run tells them apart
 
     @property
     def has_eff_lr(self) -> bool:
@@ -121,7 +122,7 @@ def _shares_trunks(part: pl.DataFrame) -> bool:
 def _block(label: str, params: float, rows: pl.DataFrame) -> Block:
     tokens, d = np.unique(rows["tokens"].to_numpy(), return_inverse=True)
     # learning rates equal to within float noise are one column
-    log2_lr, l = np.unique(np.round(np.log2(rows["lr"].to_numpy()), 6), return_inverse=True)
+    log2_lr, l = np.unique(np.round(np.log2(rows["lr"].to_numpy().astype(float)), 6), return_inverse=True)
     order = np.lexsort((rows["run"].cast(pl.String).fill_null("").to_numpy(), rows["seed"].fill_null(0).to_numpy()))
     loss = rows["loss"].to_numpy().astype(float)
     diverged_row = (rows["status"] == RunStatus.DIVERGED.value).to_numpy() | ~np.isfinite(loss)
@@ -134,7 +135,9 @@ def _block(label: str, params: float, rows: pl.DataFrame) -> Block:
     # a learning rate at which a replicate diverged is not a place to be: kept, not fitted
     mean = np.where(diverged, np.nan, mean)
     count = np.isfinite(seeds).sum(axis=0)
-    return Block(label, params, tokens, log2_lr, mean, eff, count, diverged, seeds)
+    nameless = rows["seed"].null_count() == rows.height and rows["run"].null_count() == rows.height
+    unmarked = nameless and len(seeds) > 1
+    return Block(label, params, tokens, log2_lr, mean, eff, count, diverged, seeds, unmarked)
 
 
 def _replicate_axis(
@@ -159,7 +162,7 @@ def _replicate_axis(
         for row in order:
             key = (int(d[row]), int(l[row]))
             replicate[row] = seen.get(key, 0)
-            seen[key] = replicate[row] + 1
+            seen[key] = int(replicate[row]) + 1
     out = np.full((int(replicate.max()) + 1, nd, nl), np.nan)
     out[replicate, d, l] = loss
     return out

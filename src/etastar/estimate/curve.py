@@ -32,7 +32,7 @@ class Curve:
 
     def loss(self, log2_lr: ArrayLike) -> Array:
         """Loss at log2 η; NaN outside the swept range."""
-        return np.interp(log2_lr, self.log2_lr, self.losses, left=np.nan, right=np.nan)
+        return np.interp(np.asarray(log2_lr, float), self.log2_lr, self.losses, left=np.nan, right=np.nan)
 
     def gap(self, log2_lr: ArrayLike) -> Array:
         """Loss above the optimum's at log2 η; NaN outside the swept range."""

@@ -346,6 +346,8 @@ class CellFits:
             flags.append(Flag.NO_RESIDUAL_FREEDOM)
         if self.noise is None:
             flags.append(Flag.NOISE_UNKNOWN)
+        if block.unmarked and (block.count[row] > 1).any():
+            flags.append(Flag.UNMARKED_REPLICATES)
         if interior and outside > 0.1:
             flags.append(Flag.UNSTABLE)
         if wide:

@@ -26,7 +26,7 @@ class Flag(enum.StrEnum):
     QUADRATIC_FALLBACK = "quadratic-fallback", "too few learning rates for a cubic: a quadratic was fitted"
     NO_RESIDUAL_FREEDOM = "no-residual-freedom", "the fit goes through every point, so it cannot judge itself"
     UNSTABLE = "unstable", "more than a tenth of the noise redraws have no minimum inside the sweep"
-    FLAT = "flat", "the 90 % interval is wider than half of the swept range"
+    FLAT = "flat", "the interval is wider than half of the swept range"
     EFF_LR_NOT_MONOTONE = "eff-lr-not-monotone", "η_eff does not rise with the learning rate near the optimum"
     DEFINITIONS_DISAGREE = (
         "definitions-disagree",
@@ -47,7 +47,7 @@ class Flag(enum.StrEnum):
     MAP_ACROSS_PARAMS = "map-across-params", "the map from η_eff to η was carried over from other model sizes"
     NO_BACKTEST = "no-backtest", "too few cells to test the strategy on a cell it has not seen"
     BACKTEST_WIDENED = "backtest-widened", "the interval was widened by the errors of the back-test"
-    STRATEGIES_DISAGREE = "strategies-disagree", "another back-tested strategy lies outside this one's interval"
+    STRATEGIES_DISAGREE = "strategies-disagree", "another back-tested strategy's interval does not overlap this one's"
     OUTSIDE_SWEPT_RANGE = "outside-swept-range", "the predicted learning rate lies outside every swept range"
     PLATEAU_EFF_LR = "plateau-eff-lr", "η_eff is the plateau mean, not the paper's mean over all steps"
     # cost of a wrong learning rate

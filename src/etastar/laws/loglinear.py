@@ -105,7 +105,7 @@ def fit_law(
     drawn = redraws @ line.operator.T
     tails = [0.5 * (1 - level), 0.5 * (1 + level)]
     intervals = tuple((float(a), float(b)) for a, b in np.quantile(drawn[:, 1:], tails, axis=0).T)
-    curvature = _curvature(scales, values, redraws, line, tails)
+    curvature = curvature_test(scales, values, redraws, line, level=level)
     flags = _cell_flags(estimates, members, curvature)
     return Law(
         axis=axis,
@@ -115,7 +115,7 @@ def fit_law(
         slopes=tuple(float(c) for c in coefficients[1:]),
         intercept=float(coefficients[0]),
         slope_intervals=intervals,
-        pearson_r=_pearson(line.features @ coefficients if axis is Axis.JOINT else scales[:, 0], values),
+        pearson_r=pearson(line.features @ coefficients if axis is Axis.JOINT else scales[:, 0], values),
         curvature=None if curvature is None else curvature[0],
         curvature_interval=None if curvature is None else curvature[1],
         curved=None if curvature is None else curvature[2],
@@ -124,8 +124,8 @@ def fit_law(
     )
 
 
-def _curvature(
-    scales: Array, values: Array, redraws: Array, line: Line, tails: list[float]
+def curvature_test(
+    scales: Array, values: Array, redraws: Array, line: Line, *, level: float
 ) -> tuple[float, tuple[float, float], bool] | None:
     """(quadratic coefficient along the first scale, its interval, is it there?); None below three cells."""
     x = scales[:, 0]
@@ -136,7 +136,7 @@ def _curvature(
     features = np.column_stack([line.features, centered**2])
     root = np.sqrt(line.weight / line.weight.max())
     operator = (np.linalg.pinv(features * root[:, None], rcond=1e-12) * root)[-1]
-    low, high = np.quantile(redraws @ operator, tails)
+    low, high = np.quantile(redraws @ operator, [0.5 * (1 - level), 0.5 * (1 + level)])
     value = float(operator @ values)
     # the interval is that of the redraws' spread, laid around the value itself
     middle = float(np.mean(redraws @ operator))
@@ -145,7 +145,8 @@ def _curvature(
     return value, (low, high), bool((low > 0 or high < 0) and sag > MATERIAL_BEND)
 
 
-def _pearson(x: Array, y: Array) -> float | None:
+def pearson(x: Array, y: Array) -> float | None:
+    """Pearson's r; None below three points, where it says nothing."""
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None
     return float(np.corrcoef(x, y)[0, 1])

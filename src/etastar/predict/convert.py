@@ -85,8 +85,13 @@ class TransientMap:
 
     def log2_lr(self, log2_eff_lr: ArrayLike, tokens: float) -> Array:
         """Invert through a fine table: mean η_eff rises with η."""
-        rising = self.log2_eff_lr(_TABLE, tokens)
-        return np.interp(np.asarray(log2_eff_lr, float), rising, _TABLE)
+        table = _TABLE[_TABLE < _largest_log2_lr(self.conditions)]
+        return np.interp(np.asarray(log2_eff_lr, float), self.log2_eff_lr(table, tokens), table)
+
+
+def _largest_log2_lr(conditions: Conditions) -> float:
+    """Above this one step of decay would erase the weight: η·λ must stay below 1."""
+    return float(np.log2(0.9 / conditions.weight_decay)) if conditions.weight_decay > 0 else float("inf")
 
 
 def _transient(conditions: Conditions, log2_corr: float, log2_ratio: float, log2_lr: Array, tokens: Array) -> Array:
@@ -186,7 +191,8 @@ def _points(block: Block, rows: NDArray[np.bool_]) -> tuple[Array, Array, Array]
 
 def _fit_transient(conditions: Conditions, e: Array, t: Array, l: Array) -> TransientMap | None:
     tokens = 2.0**t
-    if (tokens / conditions.batch_tokens <= conditions.warmup_steps + conditions.decay_steps).any():
+    too_short = (tokens / conditions.batch_tokens <= conditions.warmup_steps + conditions.decay_steps).any()
+    if too_short or (l >= _largest_log2_lr(conditions)).any():
         return None
 
     def miss(theta: Array) -> Array:

@@ -23,7 +23,7 @@ from etastar.predict.strategies import Evidence, Prediction, predict_strategy
 from etastar.scale import Scale
 
 SAFE_ECR = 0.02
-TOO_WIDE = 3.0  # octaves: beyond this an interval is no answer
+TOO_WIDE = 6.0  # octaves from end to end: such an interval is no answer
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def answer_from(evidence: Evidence, target: Scale, level: float) -> Answer:
         return Answer(evidence.group.label, target, tuple(predictions), tuple(tests), None, reason)
     recommendation = _recommend(evidence, predictions, tests, chosen, level)
     width = recommendation.log2_interval[1] - recommendation.log2_interval[0]
-    if width > TOO_WIDE * 2:
+    if width > TOO_WIDE:
         said = f"the best strategy's interval spans {width:.1f} octaves: these runs do not say more than a guess would"
         return Answer(evidence.group.label, target, tuple(predictions), tuple(tests), None, said)
     return Answer(evidence.group.label, target, tuple(predictions), tuple(tests), recommendation, None)
@@ -98,7 +98,7 @@ def _recommend(
     assert prediction.log2_lr is not None
     interval = prediction.interval(level, of_lr=True)
     assert interval is not None
-    flags = [*prediction.flags, *_other_flags(evidence, predictions, tests, chosen, interval)]
+    flags = [*prediction.flags, *_other_flags(evidence, predictions, tests, chosen, interval, level)]
     price = price_at(Curves(evidence.estimates[Quantity.LR]), prediction.target)
     ecr, best, safe = _weigh(price, prediction)
     if price is None:
@@ -151,11 +151,12 @@ def _other_flags(
     tests: list[Backtest],
     chosen: int,
     interval: tuple[float, float],
+    level: float,
 ) -> list[Flag]:
     flags = []
     rivals = [p for k, p in enumerate(predictions) if k != chosen and tests[k].trials and p.log2_lr is not None]
     for rival in rivals:
-        theirs = rival.interval(0.9, of_lr=True)
+        theirs = rival.interval(level, of_lr=True)
         if theirs is not None and (theirs[1] < interval[0] or theirs[0] > interval[1]):
             flags.append(Flag.STRATEGIES_DISAGREE)
     swept = [(b.log2_lr[0], b.log2_lr[-1]) for b in evidence.group.blocks]

@@ -11,12 +11,14 @@ from etastar.estimate.cells import EffColumn, Group, Quantity
 from etastar.estimate.estimates import Estimates
 from etastar.estimate.flags import Flag, merge_flags
 from etastar.estimate.optimum import Status
-from etastar.laws.loglinear import Axis, Line
+from etastar.laws.loglinear import Axis, Line, curvature_test, pearson
 from etastar.predict.convert import Conditions, EffMap, map_for
 from etastar.predict.points import Points, collect, same_params, target_coordinates
 from etastar.scale import Scale
 
 Array = NDArray[np.float64]
+
+CURVATURE_LEVEL = 0.9
 
 
 @dataclass
@@ -111,7 +113,9 @@ def follow(
     mix = line.at(there)
     values = points.values(estimates.log2_values)
     value = float(mix @ values)
-    redraws = points.values(estimates.replicates) @ mix
+    drawn = points.values(estimates.replicates)
+    bends = curvature_test(scales, values, drawn, line, level=CURVATURE_LEVEL)
+    redraws = drawn @ mix
     # centre the redraws on the answer: their own mean carries the bias of a nonlinear fit twice
     redraws = redraws - np.mean(redraws) + value
     prediction = Prediction(
@@ -124,11 +128,13 @@ def follow(
         log2_lr=value,
         value_redraws=redraws,
         lr_redraws=redraws,
-        pearson_r=_pearson(
-            scales[:, 0] if axis is not Axis.JOINT else line.features @ (line.operator @ values), values
-        ),
+        pearson_r=pearson(scales[:, 0] if axis is not Axis.JOINT else line.features @ (line.operator @ values), values),
         bend_leverage=line.bend_leverage(there),
-        flags=merge_flags(_reach_flags(scales, there), _cell_flags(estimates, points, axis, target, allowed)),
+        flags=merge_flags(
+            _reach_flags(scales, there),
+            _cell_flags(estimates, points, axis, target, allowed),
+            [Flag.CURVED] if bends is not None and bends[2] else [],
+        ),
     )
     if estimates.quantity is Quantity.LR:
         return prediction
@@ -150,12 +156,6 @@ def _to_lr(evidence: Evidence, prediction: Prediction, allowed: NDArray[np.bool_
     return replace(
         prediction, log2_lr=centre, lr_redraws=redraws, flags=merge_flags(prediction.flags, way.flags, plateau)
     )
-
-
-def _pearson(x: Array, y: Array) -> float | None:
-    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return None
-    return float(np.corrcoef(x, y)[0, 1])
 
 
 def _reach_flags(scales: Array, there: Array) -> list[Flag]:

@@ -1,11 +1,8 @@
-"""What mean η_eff will a constant-LR AdamW run of T steps have? In closed form.
+"""What mean η_eff will a WSD run of T steps have, without stepping through it?
 
-Integrating η_eff(t) = ηU/W_t over the paper's W_t² = W_∞² + (W_0² − W_∞²)e^{−2ηλt} gives
-
-    (1/T) ∫₀ᵀ η_eff dt = (ηU / W_∞) · [1 + (2 / kT) · ln((W_∞ + W_T) / (W_∞ + W_0))],   k = 2ηλ,
-
-which is exact for the paper's transient and costs one logarithm, so a whole world of runs is one
-array expression. Warm-up and decay are ramps: they contribute half of the η_eff at their flat end.
+The plateau has a closed form (`planned.constant_lr_mean_eff_lr`); warm-up and decay are ramps and
+contribute half of the η_eff at their flat end. So a whole world of runs is one array expression:
+synthetic worlds and the map from η_eff back to η use it. `recursion.run_recursion` is the exact one.
 """
 
 from __future__ import annotations
@@ -13,24 +10,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from etastar.theory.dynamics import approx_weight_norm_squared
+from etastar.theory.planned import constant_lr_mean_eff_lr
+
 Array = NDArray[np.float64]
-
-
-def mean_eff_lr_constant(
-    lr: ArrayLike, steps: ArrayLike, *, weight_decay: float, beta1: float, norm_ratio: ArrayLike
-) -> Array:
-    """Mean η_eff of `steps` steps at constant `lr`; `norm_ratio` is W_0 / U."""
-    eta, t, w0 = (np.asarray(v, dtype=float) for v in (lr, steps, norm_ratio))
-    corr = (1 + beta1) / (1 - beta1)
-    if weight_decay == 0:
-        # ∫ dt / sqrt(corr·t + W0²/η²U²): the λ = 0 law, integrated
-        start = (w0 / eta) ** 2
-        return 2 * (np.sqrt(corr * t + start) - np.sqrt(start)) / (corr * t)
-    k = 2 * eta * weight_decay
-    w_inf = np.sqrt(eta / (2 * weight_decay) * corr)
-    w_end = _weight_norm(eta, t, weight_decay, corr, w0)
-    # log1p keeps the digits where the norm has hardly moved (kT → 0)
-    return eta / w_inf * (1 + 2 / (k * t) * np.log1p((w_end - w0) / (w_inf + w0)))
 
 
 def mean_eff_lr_wsd(
@@ -43,20 +26,11 @@ def mean_eff_lr_wsd(
     beta1: float,
     norm_ratio: ArrayLike,
 ) -> tuple[Array, Array]:
-    """(mean over all steps, mean over the plateau) of η_eff for a WSD run of `steps` steps."""
+    """(mean over all steps, mean over the plateau) of η_eff; `norm_ratio` is W₀ / U."""
     eta, total, w0 = (np.asarray(v, dtype=float) for v in (lr, steps, norm_ratio))
     flat = total - warmup_steps - decay_steps
-    plateau = mean_eff_lr_constant(eta, flat, weight_decay=weight_decay, beta1=beta1, norm_ratio=w0)
-    corr = (1 + beta1) / (1 - beta1)
-    last = eta / _weight_norm(eta, flat, weight_decay, corr, w0)
+    run = {"lr": eta, "weight_decay": weight_decay, "beta1": beta1, "weight_norm0": w0, "update_norm": 1.0}
+    plateau = constant_lr_mean_eff_lr(flat, **run)
+    last = eta / np.sqrt(approx_weight_norm_squared(flat, **run))
     ramps = 0.5 * warmup_steps * eta / w0 + 0.5 * decay_steps * last
     return (flat * plateau + ramps) / total, plateau
-
-
-def _weight_norm(eta: Array, t: Array, weight_decay: float, corr: float, w0: Array) -> Array:
-    """W_t / U of the paper's approximate solution, both for λ > 0 and λ = 0."""
-    if weight_decay == 0:
-        return np.sqrt(eta**2 * corr * t + w0**2)
-    shrink = np.exp(-2 * eta * weight_decay * t)
-    growth = -np.expm1(-2 * eta * weight_decay * t)
-    return np.sqrt(eta / (2 * weight_decay) * corr * growth + w0**2 * shrink)
