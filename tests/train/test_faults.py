@@ -176,6 +176,7 @@ def test_run_id_names_what_is_trained_and_nothing_else() -> None:
     changes: list[dict[str, Any]] = [
         {"seed": 1}, {"model": {"layers": 3}}, {"optimizer": {"beta1": 0.9}}, {"embedding": {"lr": 0.1}},
         {"schedule": {"decay_steps": 5}}, {"batch_sequences": 8}, {"eval_tokens": 512},
+        {"model": {"norm_embedding": False}}, {"model": {"init": "gpt2"}},
     ]  # fmt: skip
     others = {toy(**change).run_id(2**-9, 16, data_identity="x") for change in changes}
     others |= {spec.run_id(2**-8, 16, data_identity="x"), spec.run_id(2**-9, 24, data_identity="x")}

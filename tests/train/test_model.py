@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
 from toys import toy
 
+from etastar.errors import SpecError
 from etastar.scale import gpt_params
 from etastar.train.model import final_hidden, init_params, logits, parameter_shapes
+from etastar.train.presets import gpt2, rope
 from etastar.train.spec import ModelSpec
 
 
@@ -21,9 +23,10 @@ def _params(model: ModelSpec, stack: int = 1) -> dict[str, torch.Tensor]:
     return params
 
 
-def test_logits_equal_those_of_transformers_gpt2() -> None:
+@pytest.mark.parametrize("norm_embedding", [False, True])
+def test_logits_equal_those_of_transformers_gpt2(norm_embedding: bool) -> None:
     transformers = pytest.importorskip("transformers")
-    model = ModelSpec(width=48, layers=3, head_dim=16, vocab=97, context=24)
+    model = ModelSpec(width=48, layers=3, head_dim=16, vocab=97, context=24, norm_embedding=norm_embedding)
     params = _params(model, stack=2)
     tokens = torch.randint(0, 97, (2, 20), generator=torch.Generator().manual_seed(1))
     mine = logits(model, params, tokens)
@@ -35,8 +38,16 @@ def test_logits_equal_those_of_transformers_gpt2() -> None:
         other = transformers.GPT2LMHeadModel(config).double().eval()
         _copy_weights(other, {name: weight[index].detach() for name, weight in params.items()})
         with torch.no_grad():
-            theirs = other(tokens).logits
+            theirs = (_after_a_norm(other, tokens) if norm_embedding else other(tokens)).logits
         torch.testing.assert_close(mine[index], theirs, rtol=0, atol=1e-10)
+
+
+def _after_a_norm(other: Any, tokens: torch.Tensor) -> Any:
+    """Their model on a stream that begins with an RMS-norm, written out, of tokens and positions."""
+    body = other.transformer
+    begin = body.wte.weight[tokens] + body.wpe.weight[: tokens.shape[1]]
+    body.wpe.weight.zero_()  # they add it to what they are given
+    return other(inputs_embeds=begin / (begin.square().mean(-1, keepdim=True) + 1e-6).sqrt())
 
 
 def _copy_weights(other: Any, params: dict[str, torch.Tensor]) -> None:
@@ -112,10 +123,47 @@ def test_parameters_count_as_the_project_counts() -> None:
     assert sum(torch.Size(shapes[name]).numel() for name in counted) == model.params == gpt_params(256)
 
 
-def test_initial_spread() -> None:
-    model = ModelSpec(width=128, layers=2, vocab=512, context=64)
+@pytest.mark.parametrize(("init", "spread"), [("gpt2", 0.02), ("width", 128**-0.5)])
+def test_initial_spread(init: Literal["gpt2", "width"], spread: float) -> None:
+    model = ModelSpec(width=128, layers=2, vocab=512, context=64, init=init)
     params = init_params(model, stack=1, seed=0, device=torch.device("cpu"), dtype=torch.float32)
-    assert params["qkv"].std().item() == pytest.approx(0.02, rel=0.03)
-    assert params["down"].std().item() == pytest.approx(0.02 / 2, rel=0.03)
-    assert params["embed"].std().item() == pytest.approx(0.02, rel=0.03)
+    for name in ("qkv", "up"):
+        assert params[name].std().item() == pytest.approx(spread, rel=0.03)
+    for name in ("out", "down"):  # into the stream: divided by √(2·layers)
+        assert params[name].std().item() == pytest.approx(spread / 2, rel=0.03)
+    for name in ("embed", "positions"):
+        assert params[name].std().item() == pytest.approx(0.02, rel=0.03)
     assert (params["gain_final"] == 1).all()
+
+
+@pytest.mark.parametrize("gpt2", [False, True])
+def test_a_normed_embedding_forgets_its_scale(gpt2: bool) -> None:
+    """The norm takes tokens and learned positions together; without it, scaling both changes the model."""
+    for normed in (True, False):
+        model = toy(gpt2=gpt2, model={"norm_embedding": normed}).model
+        params = _params(model)
+        tokens = torch.randint(0, 64, (2, 16), generator=torch.Generator().manual_seed(1))
+        before = final_hidden(model, params, tokens, torch.float64)
+        for name in ("embed", "positions"):
+            if name in params:
+                params[name].data *= 30.0
+        after = final_hidden(model, params, tokens, torch.float64)
+        assert torch.allclose(after, before, rtol=0, atol=0.01) == normed
+        other = model.model_copy(update={"norm_embedding": not normed})
+        assert not torch.allclose(
+            logits(model, params, tokens), logits(other, params, tokens), rtol=0.01, atol=0.01
+        )
+
+
+def test_toys_are_the_presets_made_small() -> None:
+    """What the toys prove of stacks, branches and devices holds for the presets: only sizes differ."""
+    sizes = {"width", "layers", "head_dim", "vocab", "context"}
+    for small, preset in ((toy(), rope(width=128)), (toy(gpt2=True), gpt2(width=256))):
+        assert small.model.model_dump(exclude=sizes) == preset.model.model_dump(exclude=sizes)
+    assert (rope(width=128).model.norm_embedding, rope(width=128).model.init) == (True, "width")
+    assert (gpt2(width=256).model.norm_embedding, gpt2(width=256).model.init) == (False, "gpt2")
+
+
+def test_an_unknown_init_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"model\.init: 'xavier'"):
+        toy(model={"init": "xavier"})

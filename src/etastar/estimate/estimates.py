@@ -26,6 +26,7 @@ Array = NDArray[np.float64]
 
 # A quadratic cannot see the asymmetry of the loss; its bias per octave of half-window, from bench/estimators.py
 QUADRATIC_BIAS = 0.1
+DEFAULT_CHOICE = FitChoice()
 # Points that weigh at least this much of the heaviest are those the polynomial answers for
 NEAR = 0.25
 
@@ -34,7 +35,7 @@ NEAR = 0.25
 class Options:
     """How optima and their intervals are computed; `surface` fits all D of one N together."""
 
-    choice: FitChoice = FitChoice()
+    choice: FitChoice = DEFAULT_CHOICE
     level: float = 0.9
     replicates: int = 500
     seed: int = 0

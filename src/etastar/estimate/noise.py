@@ -109,7 +109,7 @@ def _two_way(values: Array) -> tuple[Array, Array]:
     return np.where(known, residual, np.nan), np.where(observations > 0, free, 0)
 
 
-def draw(noise: Noise, count: Array, *, replicates: int, rng: np.random.Generator, sigma_scale: Array) -> Array:
+def draw(noise: Noise, count: NDArray[np.int64], *, replicates: int, rng: np.random.Generator, sigma_scale: Array) -> Array:
     """(B, D, L) noise for one block: trunk noise shared along D, branch noise not.
 
     `sigma_scale` (B,) carries the uncertainty of σ itself, drawn once for the whole study.

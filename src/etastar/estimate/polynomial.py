@@ -63,7 +63,7 @@ def make_design(x: Array, weight: Array, degree: int) -> Design:
     center = 0.5 * (low + high)
     scale = np.maximum(0.5 * (high - low), 1e-12)
     u = np.where(there, (x - center[:, None]) / scale[:, None], 0.0)
-    basis = u[..., None] ** np.arange(degree + 1)
+    basis = u[..., None] ** np.arange(degree + 1, dtype=float)
     root = np.sqrt(weight / np.max(weight, axis=1, keepdims=True))
     operator = np.linalg.pinv(basis * root[..., None], rcond=1e-13) * root[:, None, :]
     return Design(degree, center, scale, basis, operator, low, high)
@@ -107,6 +107,7 @@ def _newton(coefficients: Array, start: Array) -> tuple[Array, Array]:
     first = (coefficients * k)[..., 1:]
     second = (first * k[:-1])[..., 1:]
     u = np.broadcast_to(start, coefficients.shape[:-1]).astype(float)
+    step = np.full_like(u, np.nan)
     for _ in range(16):
         bend = polynomial(u, second)
         with np.errstate(divide="ignore", invalid="ignore"):

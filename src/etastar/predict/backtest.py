@@ -97,7 +97,7 @@ def _questions(
         size = d + n
         reach = max(np.log2(target.tokens * target.params) - size[usable].max(), 0.0)
         found = [(k, usable & (size < size[k] - 1e-9), size) for k in _largest(usable, size)]
-    return [(int(k), _at_distance(allowed, along, along[k], reach)) for k, allowed, along in found]
+    return [(int(k), _at_distance(allowed, along, float(along[k]), reach)) for k, allowed, along in found]
 
 
 def _largest(own: NDArray[np.bool_], along: Array) -> NDArray[np.int64]:

@@ -170,7 +170,7 @@ def map_for(
     features = np.column_stack([np.ones(len(n)), n]) if len(n) > 1 else np.ones((1, 1))
     target = np.array([1.0, np.log2(params)])[: features.shape[1]]
     error = float(np.max([m.error for _, m in maps]))
-    return MixedMap(tuple(m for _, m in maps), target @ np.linalg.pinv(features), error)
+    return MixedMap(tuple(m for _, m in maps), (target @ np.linalg.pinv(features)).astype(float), error)
 
 
 def _points(block: Block, rows: NDArray[np.bool_]) -> tuple[Array, Array, Array]:

@@ -99,8 +99,10 @@ def evaluate(
         target = Scale(own, float(lr.tokens[index]))
         for axis in (Axis.DATA, Axis.MODEL):
             for beta, training in _training_sets(evidence, axis, target, budgets, every_pair):
-                for quantity in (Quantity.EFF_LR, Quantity.LR):
-                    rows.append(_row(evidence, curves, index, axis, quantity, beta, target, training))
+                rows += [
+                    _row(evidence, curves, int(index), axis, quantity, beta, target, training)
+                    for quantity in (Quantity.EFF_LR, Quantity.LR)
+                ]
     scores = _scores(evidence, rows, tests, 2 if every_pair else 6)
     return Evaluation(evidence.group.label, own, tuple(float(lr.tokens[k]) for k in tests), tuple(rows), scores)
 

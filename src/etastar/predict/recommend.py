@@ -94,8 +94,8 @@ def _choose(predictions: list[Prediction], tests: list[Backtest]) -> tuple[int |
 def _recommend(
     evidence: Evidence, predictions: list[Prediction], tests: list[Backtest], chosen: int, level: float
 ) -> Recommendation:
-    prediction, tested = predictions[chosen], tests[chosen]
-    assert prediction.log2_lr is not None and prediction.lr_redraws is not None
+    prediction = predictions[chosen]
+    assert prediction.log2_lr is not None
     interval = prediction.interval(level, of_lr=True)
     assert interval is not None
     flags = [*prediction.flags, *_other_flags(evidence, predictions, tests, chosen, interval)]

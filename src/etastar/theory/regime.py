@@ -89,7 +89,7 @@ def closed_form_slope(
     )
     kept = np.square(np.asarray(weight_norm0, float)) * np.exp(-x)
     grown = squared - kept
-    if independent_decay:
+    if independent_decay:  # noqa: SIM108 (each case has its reason)
         change = 2.0 * grown
     else:
         # x·A·e^{−x} = moved·t·e^{−x}: finite as λ → 0

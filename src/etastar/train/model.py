@@ -25,6 +25,7 @@ MATRICES = ("qkv", "out", "up", "down")
 EMBEDDINGS = ("embed", "positions")
 GAINS = ("gain_attn", "gain_mlp", "gain_final")
 _NORM_EPS = {"layernorm": 1e-5, "rmsnorm": 1e-6}
+_GPT2_STD = 0.02
 
 
 def parameter_shapes(model: ModelSpec) -> dict[str, tuple[int, ...]]:
@@ -53,7 +54,7 @@ def weight_names(model: ModelSpec, name: str) -> list[str]:
 def init_params(
     model: ModelSpec, *, stack: int, seed: int, device: torch.device, dtype: torch.dtype
 ) -> dict[str, Tensor]:
-    """GPT-2's initial weights: N(0, 0.02), projections into the residual stream 0.02/√(2L), gains 1.
+    """The initial weights of `initial_std`; gains are 1.
 
     One model is drawn on the CPU, each parameter from its own stream of (seed, name), and copied K
     times: model k of a stack starts as the same model does alone, on any device.
@@ -63,11 +64,18 @@ def init_params(
         if name in GAINS:
             one = torch.ones(shape)
         else:
-            std = 0.02 / math.sqrt(2 * model.layers) if name in ("out", "down") else 0.02
-            one = torch.randn(shape, generator=_stream(seed, name)) * std
+            one = torch.randn(shape, generator=_stream(seed, name)) * initial_std(model, name)
         one = one.to(device=device, dtype=dtype)
         params[name] = one.expand(stack, *shape).clone().requires_grad_()
     return params
+
+
+def initial_std(model: ModelSpec, name: str) -> float:
+    """Standard deviation of one parameter's initial weights: embeddings 0.02, matrices as `init` says."""
+    if name in EMBEDDINGS:
+        return _GPT2_STD
+    std = _GPT2_STD if model.init == "gpt2" else 1 / math.sqrt(model.width)
+    return std / math.sqrt(2 * model.layers) if name in ("out", "down") else std
 
 
 def _stream(seed: int, name: str) -> torch.Generator:
@@ -87,6 +95,8 @@ def final_hidden(model: ModelSpec, params: dict[str, Tensor], tokens: Tensor, co
     x = F.embedding(tokens + offsets, params["embed"].reshape(stack * vocab, width))
     if model.positions == "learned":
         x = x + params["positions"][:, None, :length]
+    if model.norm_embedding:
+        x = F.rms_norm(x, (width,), eps=_NORM_EPS["rmsnorm"])
     x = x.reshape(stack, batch * length, width)
     turns = _rope_table(model, length, x.device, x.dtype) if model.positions == "rope" else None
 

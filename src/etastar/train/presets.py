@@ -80,6 +80,9 @@ def rope(
 ) -> TrainSpec:
     """A GPT that is smooth in the learning rate at small scale: RoPE, RMSNorm without gain, QK-norm.
 
+    The embedding is normalised and matrices start at N(0, 1/√width), because over these LRs at width 128
+    (2000 steps, one seed) the loss then has a single valley, 0.010 rms from a cubic; with neither its slope
+    changes sign 8 times (0.053 rms), with one of the two 4 or 5 times (0.064, 0.026).
     Head dimension 64; warm-up 200 and decay 400 steps; 11 LRs in half octaves, 2^-11 … 2^-6
     (2^-10 … 2^-5 for AdamH and MuonH, whose LR is the effective one).
     """
@@ -95,6 +98,8 @@ def rope(
             positions="rope",
             norm="rmsnorm",
             qk_norm=True,
+            norm_embedding=True,
+            init="width",
         ),
         optimizer=OptimizerSpec(kind=optimizer),  # type: ignore[arg-type]
         embedding=EmbeddingSpec(),

@@ -41,7 +41,12 @@ class Settings(BaseModel):
 
 
 class ModelSpec(Settings):
-    """A GPT. Matrices a block: q, k, v, out (width²) and up, down (4·width²); the head is tied."""
+    """A GPT. Matrices a block: q, k, v, out (width²) and up, down (4·width²); the head is tied.
+
+    `norm_embedding` takes the stream through an RMS-norm where it begins, after look-up and learned
+    positions. `init` is the spread of the matrices, N(0, 0.02) or N(0, 1/√width), projections into the
+    stream divided by √(2·layers) in both; the embedding is N(0, 0.02) always.
+    """
 
     width: Count
     layers: Count = 12
@@ -51,6 +56,8 @@ class ModelSpec(Settings):
     positions: Literal["learned", "rope"] = "learned"
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
     qk_norm: bool = False
+    norm_embedding: bool = False
+    init: Literal["gpt2", "width"] = "gpt2"
 
     @model_validator(mode="after")
     def _heads_divide(self) -> ModelSpec:
