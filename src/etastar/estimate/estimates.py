@@ -254,7 +254,7 @@ class CellFits:
         return np.where((self.weight > 0) & (distance <= reach[:, None] + 1e-9), self.weight, 0.0)
 
     def _jacobian(self, design: Design, best: Array, bend: Array) -> Array:
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             return np.where(self.weight > 0, design.sensitivity(best, bend), 0.0)
 
     def _noise_variance(self, jacobian: Array) -> Array:
