@@ -5,6 +5,8 @@ An expression sees the columns of one table and nothing else: no statements, no 
 
 from __future__ import annotations
 
+import warnings
+
 import polars as pl
 import pyarrow as pa
 
@@ -20,7 +22,9 @@ def keep(frame: pl.DataFrame, expression: str) -> tuple[pl.DataFrame, int]:
     """Rows for which a polars SQL expression holds, and how many were dropped."""
     _refuse_monsters(expression)
     try:
-        kept = frame.filter(pl.sql_expr(expression))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of polars, about SQL that it still takes
+            kept = frame.filter(pl.sql_expr(expression))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, TypeError, ValueError) as error:
         # a panic of polars is a BaseException, and here it is only one more way to say "no"
         said = (str(error).splitlines() or [type(error).__name__])[0][:120]
