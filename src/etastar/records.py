@@ -240,14 +240,14 @@ def _castable(value: Any, column: Column) -> bool:
         return pa.types.is_string(column.type)
     try:
         pa.array([value]).cast(column.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, OverflowError):
         return False
     return True
 
 
 def _spoken(kind: pa.DataType) -> str:
     if pa.types.is_integer(kind):
-        return "a whole number"
+        return "a whole number below 2^63"
     return "a number" if pa.types.is_floating(kind) else "text"
 
 

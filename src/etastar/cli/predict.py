@@ -84,7 +84,7 @@ def answer_json(answers: list[Answer], target: Scale, level: float, known: list[
     if known:
         content["published"] = [
             {
-                "law": p.law,
+                "law": p.law.name,
                 "lr": p.lr,
                 "reason": p.reason,
                 "outside_validity": p.outside_validity,
@@ -230,5 +230,5 @@ def _published_table(known: list[PublishedPrediction]) -> Table:
     for name in ("law", "η", "remarks"):
         table.add_column(name)
     for p in known:
-        table.add_row(p.law, "–" if p.lr is None else format_lr(p.lr), escape(p.reason or ", ".join(p.flags)))
+        table.add_row(escape(p.law.name), "–" if p.lr is None else format_lr(p.lr), escape(p.reason or ", ".join(p.flags)))
     return table

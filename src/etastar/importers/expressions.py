@@ -5,7 +5,10 @@ An expression sees the columns of one table and nothing else: no statements, no 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import warnings
+from collections.abc import Iterator
 
 import polars as pl
 import pyarrow as pa
@@ -22,7 +25,7 @@ def keep(frame: pl.DataFrame, expression: str) -> tuple[pl.DataFrame, int]:
     """Rows for which a polars SQL expression holds, and how many were dropped."""
     _refuse_monsters(expression)
     try:
-        with warnings.catch_warnings():
+        with _quiet(), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of polars, about SQL that it still takes
             kept = frame.filter(pl.sql_expr(expression))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, TypeError, ValueError) as error:
@@ -43,6 +46,20 @@ def keep_runs(table: pa.Table, expression: str) -> pa.Table:
     if kept.height == 0:
         raise InputError(f"the expression {expression[:80]!r} keeps no row", hint="loosen it, or look at the values")
     return conform_runs(kept.to_arrow()).table
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """A panic of polars writes its backtrace straight to the process's stderr, past Python: not now."""
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def listed(columns: list[str]) -> str:
