@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field
 
 from etastar.errors import InputError
+from etastar.scale import LARGEST, SMALLEST
 
 
 class RunStatus(enum.StrEnum):
@@ -40,25 +41,33 @@ class Column:
     unit: str
     meaning: str
     required: bool = False
-    positive: bool = False
+    low: float | None = None  # the range that a value must lie in, where there is one
+    high: float | None = None
 
+    @property
+    def positive(self) -> bool:
+        """Values are logarithmed, so zero and below mean nothing."""
+        return self.low is not None and self.low > 0
+
+
+_POSITIVE: dict[str, Any] = {"low": SMALLEST, "high": LARGEST}
 
 RUN_COLUMNS: tuple[Column, ...] = (
-    Column("params", pa.float64(), "parameters", "N, the token embedding once", required=True, positive=True),
-    Column("tokens", pa.float64(), "tokens", "D, the decay included", required=True, positive=True),
-    Column("lr", pa.float64(), "", "peak learning rate η", required=True, positive=True),
+    Column("params", pa.float64(), "parameters", "N, the token embedding once", required=True, **_POSITIVE),
+    Column("tokens", pa.float64(), "tokens", "D, the decay included", required=True, **_POSITIVE),
+    Column("lr", pa.float64(), "", "peak learning rate η", required=True, **_POSITIVE),
     Column("loss", pa.float64(), "nats (or the user's unit)", "loss after the decay", required=True),
-    Column("mean_eff_lr", pa.float64(), "", "mean η_eff over all steps and matrices", positive=True),
-    Column("plateau_eff_lr", pa.float64(), "", "the same between warm-up and decay", positive=True),
-    Column("params_nonembedding", pa.float64(), "parameters", "N without embeddings", positive=True),
+    Column("mean_eff_lr", pa.float64(), "", "mean η_eff over all steps and matrices", **_POSITIVE),
+    Column("plateau_eff_lr", pa.float64(), "", "the same between warm-up and decay", **_POSITIVE),
+    Column("params_nonembedding", pa.float64(), "parameters", "N without embeddings", **_POSITIVE),
     Column("optimizer", pa.string(), "", "adamw, adam, adamh, …"),
-    Column("weight_decay", pa.float64(), "", "λ, as in torch (η·λ a step)"),
-    Column("beta1", pa.float64(), "", "Adam's β₁"),
-    Column("batch_tokens", pa.float64(), "tokens", "B, tokens a step", positive=True),
+    Column("weight_decay", pa.float64(), "", "λ, as in torch (η·λ a step)", low=0.0, high=LARGEST),
+    Column("beta1", pa.float64(), "", "Adam's β₁", low=0.0, high=1.0),
+    Column("batch_tokens", pa.float64(), "tokens", "B, tokens a step", **_POSITIVE),
     Column("schedule", pa.string(), "", "wsd, cosine, constant, …"),
-    Column("steps", pa.int64(), "steps", "T, the decay included"),
-    Column("warmup_steps", pa.int64(), "steps", "warm-up"),
-    Column("decay_steps", pa.int64(), "steps", "decay to zero"),
+    Column("steps", pa.int64(), "steps", "T, the decay included", low=0.0),
+    Column("warmup_steps", pa.int64(), "steps", "warm-up", low=0.0),
+    Column("decay_steps", pa.int64(), "steps", "decay to zero", low=0.0),
     Column("seed", pa.int64(), "", "seed of init and data order"),
     Column("trunk", pa.string(), "", "the shared constant-LR trunk: cells of one trunk share its noise"),
     Column("run", pa.string(), "", "the run's own name"),
@@ -137,10 +146,10 @@ def conform_runs(table: pa.Table) -> Conformed:
     Other columns are kept behind the contract's. A NaN or infinite loss makes a diverged row, counted
     in the notes; a null loss must come with a status that explains it.
     """
-    table = _typed(table, RUN_COLUMNS, "runs table")
+    notes: list[str] = []
+    table = _typed(table, RUN_COLUMNS, "runs table", notes)
     if table.num_rows == 0:
         raise InputError("the runs table is empty", hint="give at least one row with params, tokens, lr, loss")
-    notes: list[str] = []
     table = _settle_status(table, notes)
     _refuse_contradictions(table)
     if table["run"].null_count == table.num_rows and table["seed"].null_count == table.num_rows:
@@ -152,7 +161,8 @@ def conform_runs(table: pa.Table) -> Conformed:
 
 def conform_trajectories(table: pa.Table) -> Conformed:
     """Check a table against the trajectories contract and give it the contract's columns and types."""
-    return Conformed(_typed(table, TRAJECTORY_COLUMNS, "trajectories table"))
+    notes: list[str] = []
+    return Conformed(_typed(table, TRAJECTORY_COLUMNS, "trajectories table", notes), tuple(notes))
 
 
 def runs_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
@@ -162,19 +172,22 @@ def runs_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     return conform_runs(pa.table({name: pa.array([row.get(name) for row in listed]) for name in names})).table
 
 
-def _typed(table: pa.Table, columns: tuple[Column, ...], name: str) -> pa.Table:
+def _typed(table: pa.Table, columns: tuple[Column, ...], name: str, notes: list[str]) -> pa.Table:
     missing = [c.name for c in columns if c.required and c.name not in table.column_names]
     if missing:
         raise InputError(
             f"{name}: no column {', '.join(missing)} among {', '.join(table.column_names[:20]) or 'none'}",
             hint="name them with --map, e.g. --map params=N,tokens=D,lr=LR,loss=LOSS",
         )
+    if len(set(table.column_names)) < len(table.column_names):
+        twice = next(c for c in table.column_names if table.column_names.count(c) > 1)
+        raise InputError(f"{name}: two columns are called {twice[:60]!r}", hint="rename or drop one of them")
     fields: dict[str, pa.ChunkedArray | pa.Array] = {}
     for column in columns:
         if column.name not in table.column_names:
             fields[column.name] = pa.nulls(table.num_rows, column.type)
             continue
-        values = _cast(table[column.name], column)
+        values = _cast(_without_nan(table[column.name], column, notes), column)
         _check_values(values, column)
         fields[column.name] = values
     for other in table.column_names:
@@ -183,14 +196,30 @@ def _typed(table: pa.Table, columns: tuple[Column, ...], name: str) -> pa.Table:
     return pa.table(fields)
 
 
+def _without_nan(values: pa.ChunkedArray, column: Column, notes: list[str]) -> pa.ChunkedArray:
+    """NaN in an optional column means unknown: so do tools write it that have no null."""
+    bounded = column.low is not None or pa.types.is_integer(column.type)
+    if column.required or not bounded or not pa.types.is_floating(values.type):
+        return values
+    nan = pc.fill_null(pc.is_nan(values), False)
+    count = pc.sum(nan).as_py() or 0
+    if not count:
+        return values
+    notes.append(f"column {column.name}: {count} NaN read as unknown")
+    return pc.if_else(nan, pa.scalar(None, values.type), values)
+
+
 def _cast(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
+    number = not pa.types.is_string(column.type)
     try:
+        if pa.types.is_dictionary(values.type):
+            values = values.cast(values.type.value_type)
+        if number and pa.types.is_boolean(values.type):
+            raise pa.ArrowTypeError("yes or no is no number")
         if pa.types.is_integer(column.type) and pa.types.is_floating(values.type):
             values = pc.round(values)
-        if pa.types.is_floating(column.type) and pa.types.is_string(values.type):
-            values = pc.utf8_trim_whitespace(values)
+        if number and _is_text(values.type):
+            values = pc.utf8_trim_whitespace(values.cast(pa.string()))
         return values.cast(column.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
         shown = str(next((v for v in values.to_pylist() if not _castable(v, column)), "?"))[:60]
@@ -200,19 +229,25 @@ def _cast(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
         ) from None
 
 
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
 def _castable(value: Any, column: Column) -> bool:
     if value is None:
         return True
+    if isinstance(value, bool):
+        return pa.types.is_string(column.type)
     try:
         pa.array([value]).cast(column.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, OverflowError):
         return False
     return True
 
 
 def _spoken(kind: pa.DataType) -> str:
     if pa.types.is_integer(kind):
-        return "a whole number"
+        return "a whole number below 2^63"
     return "a number" if pa.types.is_floating(kind) else "text"
 
 
@@ -222,16 +257,20 @@ def _check_values(values: pa.ChunkedArray, column: Column) -> None:
             f"column {column.name}: {values.null_count} of {len(values)} values are missing",
             hint=f"drop those rows with --where '{column.name} IS NOT NULL', or fill them in",
         )
-    if column.positive:
-        array = values.to_numpy(zero_copy_only=False).astype(float)
-        present = ~np.asarray(values.is_null())
-        bad = present & ~(np.isfinite(array) & (array > 0))
-        if bad.any():
-            first = int(np.flatnonzero(bad)[0])
-            raise InputError(
-                f"column {column.name}: row {first} holds {array[first]}, expected a finite number above zero",
-                hint=f"drop such rows with --where '{column.name} > 0'",
-            )
+    if column.low is None:
+        return
+    array = values.to_numpy(zero_copy_only=False).astype(float)
+    high = np.inf if column.high is None else column.high
+    present = ~np.asarray(values.is_null())
+    bad = present & ~(np.isfinite(array) & (array >= column.low) & (array <= high))
+    if bad.any():
+        first = int(np.flatnonzero(bad)[0])
+        held, above = array[first], "a finite number above zero" if column.positive else "zero or above"
+        wanted = above if not held > column.low or not np.isfinite(held) else f"at most {high:g}"
+        raise InputError(
+            f"column {column.name}: row {first} holds {held}, expected {wanted}",
+            hint=f"drop such rows with --where '{column.name} {'>' if held < 1 else '<='} {0 if held < 1 else f'{high:g}'}'",
+        )
 
 
 def _settle_status(table: pa.Table, notes: list[str]) -> pa.Table:
@@ -251,7 +290,7 @@ def _settle_status(table: pa.Table, notes: list[str]) -> pa.Table:
             f"column loss: {int(missing.sum())} rows have no loss and no status that explains it",
             hint="drop them with --where 'loss IS NOT NULL', or set status to diverged or crashed",
         )
-    blown = ~null & ~np.isfinite(loss)
+    blown = ~null & ~(np.abs(loss) <= LARGEST)
     if blown.any():
         notes.append(f"{int(blown.sum())} rows have a NaN or infinite loss: kept as diverged, not fitted")
     status = np.where(given == None, RunStatus.FINISHED.value, given)  # noqa: E711 (elementwise)
@@ -294,7 +333,7 @@ def group_labels(table: pa.Table, columns: Iterable[str] | None = None) -> list[
         if absent:
             raise InputError(
                 f"--group: no column {', '.join(absent)[:80]}",
-                hint=f"columns are {', '.join(table.column_names)}",
+                hint=f"columns are {', '.join(table.column_names[:40])}",
             )
         named = {name: table[name].to_pylist() for name in columns}
     telling = {name: values for name, values in named.items() if len(set(values)) > 1}

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 from etastar.errors import InputError
 
+# Beyond these a size or a learning rate is a slip, and its powers overflow
+SMALLEST, LARGEST = 1e-24, 1e24
+
 _SUFFIX = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _PLAIN = re.compile(r"^([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([kmbgt]?)$", re.IGNORECASE)
 _POWER = re.compile(r"^(\d+(?:\.\d+)?)\s*(?:\^|\*\*)\s*\(?([+-]?\d+(?:\.\d+)?)\)?$")
@@ -105,6 +108,10 @@ class Scale:
             value = getattr(self, name)
             if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
                 raise InputError(f"{name}: {value!r} is not a positive number", hint="write 707M or 100B")
+            if not SMALLEST <= value <= LARGEST:
+                raise InputError(
+                    f"{name}: {value:g} is not between {SMALLEST:g} and {LARGEST:g}", hint="write 707M or 100B"
+                )
 
     @classmethod
     def parse(cls, params: str | float, tokens: str | float) -> Scale:

@@ -20,6 +20,9 @@ from etastar.cli.theory import theory_command
 from etastar.cli.train import train_command
 from etastar.errors import EtastarError
 
+# typer's own base of usage errors, wherever the installed version keeps it
+_UsageError = typer.BadParameter.__mro__[1]
+
 app = typer.Typer(
     name="etastar",
     help="Find the learning rate for a large pretraining run from runs that cost a fraction of it.",
@@ -49,16 +52,28 @@ def _version(version: bool = typer.Option(False, "--version", help="Print the ve
 def main() -> None:
     """Run the command line; a bad input is one line and a hint on stderr, and exit code 2."""
     try:
-        app()
+        sys.exit(app(prog_name="etastar", standalone_mode=False) or 0)
     except EtastarError as error:
-        console = Console(stderr=True, highlight=False, soft_wrap=True)
-        console.print(f"[bold red]error:[/] {escape(_one_line(error.message))}")
-        console.print(f"[bold]hint:[/] {escape(_one_line(error.hint))}")
+        _say(error.message, error.hint)
         sys.exit(2)
+    except _UsageError as error:
+        asked = getattr(error, "ctx", None)
+        if type(error).__name__ == "NoArgsIsHelpError":
+            sys.exit(2)  # the help is printed already
+        _say(error.format_message(), f"see {asked.command_path if asked else 'etastar'} --help")
+        sys.exit(2)
+    except typer.Abort:
+        sys.exit(130)
     except BrokenPipeError:
         # the reader went away (`| head`): nothing is wrong
         sys.stderr.close()
         sys.exit(0)
+
+
+def _say(message: str, hint: str) -> None:
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(f"[bold red]error:[/] {escape(_one_line(message))}")
+    console.print(f"[bold]hint:[/] {escape(_one_line(hint))}")
 
 
 def _one_line(text: str) -> str:

@@ -109,7 +109,7 @@ def _row_json(row: Row) -> dict[str, Any]:
         "params": row.target.params,
         "tokens": row.target.tokens,
         "training": [list(cell) for cell in row.training],
-        "value": None if row.log2_value is None else 2.0**row.log2_value,
+        "value": None if row.log2_value is None else o.exp2(row.log2_value),
         "log2_error": row.log2_error,
         "log2_lr_error": row.log2_lr_error,
         "loss_gap": row.loss_gap,

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from etastar.cli import options as o
@@ -105,7 +106,7 @@ def _show(estimates: dict[Quantity, Estimates], laws: list[Law]) -> None:
     label = first.group.label or "all runs"
     noise = first.noise
     said = f"noise of one loss {noise.total:.2g} (from {noise.source})" if noise else "noise unknown"
-    table = Table(title=f"Optima: {label} · {said}", title_justify="left")
+    table = Table(title=escape(f"Optima: {label} · {said}"), title_justify="left")
     for name in ("N", "D"):
         table.add_column(name, justify="right")
     for quantity in estimates:

@@ -86,7 +86,7 @@ def load(
     options = _options(degree, window, level, replicates, seed, surface)
     imported = read_runs(runs, mapping=parse_mapping(mapping), where=where)
     table, notes = imported.table, list(imported.notes)
-    if fit_where:
+    if fit_where is not None:
         before = table.num_rows
         table = keep_runs(table, fit_where)
         notes.append(f"--fit-where lets the laws see {table.num_rows} of {before} rows")
@@ -106,11 +106,18 @@ def _options(degree: int | None, window: str, level: float, replicates: int, see
         raise InputError(f"--level: {level} is not between 0.5 and 1", hint="0.9 is the default")
     if not 50 <= replicates <= 100_000:
         raise InputError(f"--replicates: {replicates} is not between 50 and 100000", hint="500 is the default")
+    if not 0 <= seed < 2**63:
+        raise InputError(f"--seed: {seed} is not between 0 and 2^63", hint="0 is the default")
     chosen: str | float = window if window in ("auto", "all") else parse_number(window, what="--window")
     # a window or degree that was asked for is the paper's way: each quantity in its own logarithm
     own = window != "auto" or degree is not None
     choice = FitChoice(degree=degree, window=chosen, own_coordinate=own)
     return Options(choice=choice, level=level, replicates=replicates, seed=seed, surface=surface)
+
+
+def exp2(log2_value: float) -> float:
+    """2^x; beyond what a float holds it is infinite, which JSON shows as null."""
+    return 2.0**log2_value if log2_value < 1024 else math.inf
 
 
 def print_notes(console: Console, loaded: Loaded) -> None:

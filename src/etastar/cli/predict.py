@@ -84,7 +84,7 @@ def answer_json(answers: list[Answer], target: Scale, level: float, known: list[
     if known:
         content["published"] = [
             {
-                "law": p.law,
+                "law": p.law.name,
                 "lr": p.lr,
                 "reason": p.reason,
                 "outside_validity": p.outside_validity,
@@ -101,8 +101,8 @@ def prediction_json(prediction: Prediction, tested: Backtest, level: float) -> d
     return {
         "axis": prediction.axis.value,
         "quantity": prediction.quantity.value,
-        "value": None if value is None else 2.0**value,
-        "lr": None if lr is None else 2.0**lr,
+        "value": None if value is None else o.exp2(value),
+        "lr": None if lr is None else o.exp2(lr),
         "log2_interval": prediction.interval(level),
         "log2_lr_interval": prediction.interval(level, of_lr=True),
         "cells": prediction.cells,
@@ -125,15 +125,15 @@ def prediction_json(prediction: Prediction, tested: Backtest, level: float) -> d
 def recommendation_json(found: Recommendation, level: float) -> dict[str, Any]:
     """The recommendation as the contract has it."""
     return {
-        "lr": 2.0**found.log2_lr,
+        "lr": o.exp2(found.log2_lr),
         "log2_interval": list(found.log2_interval),
         "level": level,
         "axis": found.axis.value,
         "quantity": found.quantity.value,
         "why": found.why,
         "expected_ecr": found.expected_ecr,
-        "lr_min_ecr": None if found.log2_lr_min_ecr is None else 2.0**found.log2_lr_min_ecr,
-        "safe_range": None if found.safe_range is None else [2.0**x for x in found.safe_range],
+        "lr_min_ecr": None if found.log2_lr_min_ecr is None else o.exp2(found.log2_lr_min_ecr),
+        "safe_range": None if found.safe_range is None else [o.exp2(x) for x in found.safe_range],
         "conditions": found.conditions,
         "cost": {
             "budget_ratio": found.cost.budget_ratio,
@@ -185,7 +185,7 @@ def show_answer(console: Console, found: Answer, level: float) -> None:
         missed = f"{t.rms_lr_error:.2f} oct. ({len(t.trials)})" if t.trials else "none"
         r = "–" if p.pearson_r is None else f"{p.pearson_r:.4f}"
         table.add_row(
-            p.name, f"{2.0**p.log2_lr:.3g}", f"{p.log2_lr:.2f} [{low:.2f}, {high:.2f}]", str(p.cells), missed, r,
+            p.name, f"{o.exp2(p.log2_lr):.3g}", f"{p.log2_lr:.2f} [{low:.2f}, {high:.2f}]", str(p.cells), missed, r,
             ", ".join(flag.value for flag in p.flags),
         )  # fmt: skip
     console.print(table)
@@ -198,16 +198,16 @@ def show_answer(console: Console, found: Answer, level: float) -> None:
 def _recommendation_panel(found: Recommendation, level: float) -> Panel:
     low, high = found.log2_interval
     lines = [
-        f"[bold green]learning rate {format_lr(2.0**found.log2_lr)}[/]   {level:.0%} interval "
-        f"{2.0**low:.3g} … {2.0**high:.3g}",
+        f"[bold green]learning rate {format_lr(o.exp2(found.log2_lr))}[/]   {level:.0%} interval "
+        f"{o.exp2(low):.3g} … {o.exp2(high):.3g}",
     ]
     if found.expected_ecr is not None:
         lines.append(f"expected extra compute {found.expected_ecr:.2%}")
     if found.log2_lr_min_ecr is not None:
-        lines.append(f"smallest expected extra compute at {format_lr(2.0**found.log2_lr_min_ecr)}")
+        lines.append(f"smallest expected extra compute at {format_lr(o.exp2(found.log2_lr_min_ecr))}")
     if found.safe_range is not None:
         lines.append(
-            f"safe (expected extra compute ≤ 2 %): {2.0 ** found.safe_range[0]:.3g} … {2.0 ** found.safe_range[1]:.3g}"
+            f"safe (expected extra compute ≤ 2 %): {o.exp2(found.safe_range[0]):.3g} … {o.exp2(found.safe_range[1]):.3g}"
         )
     lines.append(f"why: {escape(found.why)}")
     held = ", ".join(f"{k} {format_value(v)}" for k, v in found.conditions.items() if v is not None)
@@ -230,5 +230,5 @@ def _published_table(known: list[PublishedPrediction]) -> Table:
     for name in ("law", "η", "remarks"):
         table.add_column(name)
     for p in known:
-        table.add_row(p.law, "–" if p.lr is None else format_lr(p.lr), escape(p.reason or ", ".join(p.flags)))
+        table.add_row(escape(p.law.name), "–" if p.lr is None else format_lr(p.lr), escape(p.reason or ", ".join(p.flags)))
     return table

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import typer
 from pydantic import ValidationError
 from rich.console import Console
+from rich.markup import escape
 
 from etastar.errors import InputError, SpecError
 from etastar.scale import parse_positive
@@ -67,7 +68,7 @@ def simulate_command(
         ) from None
     table = simulate(world, grid, seed=seed)
     _write(table, out)
-    Console().print(f"wrote {table.num_rows} runs to {out}")
+    Console(soft_wrap=True).print(f"wrote {table.num_rows} runs to {escape(str(out))}")
 
 
 def _write(table: pa.Table, out: Path) -> None:

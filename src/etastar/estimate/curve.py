@@ -55,9 +55,10 @@ def curve_of(estimates: Estimates, index: int) -> Curve | None:
     outside = (x < low - 1e-9) | (x > high + 1e-9)
     knots_x = np.concatenate([x[outside], core[[0, -1]]])
     knots_y = np.concatenate([np.maximum(y[outside], lowest), inner[[0, -1]]])
-    order = np.argsort(knots_x)
+    # one point alone may carry the fit: then both ends of the core are the same knot
+    knots_x, order = np.unique(knots_x, return_index=True)
     grid = np.unique(np.concatenate([np.linspace(x[0], x[-1], _KNOTS), core]))
-    values = PchipInterpolator(knots_x[order], knots_y[order])(grid)
+    values = PchipInterpolator(knots_x, knots_y[order])(grid)
     inside = (grid >= low) & (grid <= high)
     values[inside] = np.interp(grid[inside], core, inner)
     values[np.searchsorted(grid, best)] = lowest

@@ -255,7 +255,7 @@ class CellFits:
         return np.where((self.weight > 0) & (distance <= reach[:, None] + 1e-9), self.weight, 0.0)
 
     def _jacobian(self, design: Design, best: Array, bend: Array) -> Array:
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             return np.where(self.weight > 0, design.sensitivity(best, bend), 0.0)
 
     def _noise_variance(self, jacobian: Array) -> Array:
@@ -295,7 +295,7 @@ class CellFits:
             best, reps = float(carry(best)), carry(reps)
         tail = 0.5 * (1 - self.options.level)
         low, high = (float(q) for q in np.quantile(reps, [tail, 1 - tail])) if interior else (nan, nan)
-        wide = interior and high - low > 0.5 * slope * (self.design.high[k] - self.design.low[k])
+        wide = interior and high - low > 0.5 * abs(slope) * (self.design.high[k] - self.design.low[k])
         optimum = Optimum(
             group=block.group,
             params=block.params,
@@ -306,7 +306,7 @@ class CellFits:
             log2_interval=(low, high),
             log2_sd=float(np.std(reps)) if interior else nan,
             loss=float(self.design.value(self.coefficients, self.best)[k]) if interior else float(y.min()),
-            curvature=float(self.bend[k]) / slope**2 if interior else nan,
+            curvature=float(self.bend[k]) / slope**2 if interior and slope**2 > 0 else nan,
             r2=r2,
             degree=self.degree,
             fitted_in=home.coordinate,

@@ -96,16 +96,18 @@ def _largest_log2_lr(conditions: Conditions) -> float:
 
 def _transient(conditions: Conditions, log2_corr: float, log2_ratio: float, log2_lr: Array, tokens: Array) -> Array:
     corr = 2.0**log2_corr
-    mean, plateau = mean_eff_lr_wsd(
-        2.0**log2_lr,
-        tokens / conditions.batch_tokens,
-        warmup_steps=conditions.warmup_steps,
-        decay_steps=conditions.decay_steps,
-        weight_decay=conditions.weight_decay,
-        beta1=(corr - 1) / (corr + 1),
-        norm_ratio=2.0**log2_ratio,
-    )
-    return np.log2(plateau if conditions.plateau else mean)
+    # far outside any training the formula over- or underflows; what is not finite is not believed
+    with np.errstate(all="ignore"):
+        mean, plateau = mean_eff_lr_wsd(
+            2.0**log2_lr,
+            tokens / conditions.batch_tokens,
+            warmup_steps=conditions.warmup_steps,
+            decay_steps=conditions.decay_steps,
+            weight_decay=conditions.weight_decay,
+            beta1=(corr - 1) / (corr + 1),
+            norm_ratio=2.0**log2_ratio,
+        )
+        return np.log2(plateau if conditions.plateau else mean)
 
 
 @dataclass(frozen=True)
@@ -198,7 +200,10 @@ def _fit_transient(conditions: Conditions, e: Array, t: Array, l: Array) -> Tran
     def miss(theta: Array) -> Array:
         return _transient(conditions, float(theta[0]), float(theta[1]), l, tokens) - e
 
-    fit = least_squares(miss, x0=np.array([np.log2(39.0), -3.0]), bounds=([0.01, -12.0], [12.0, 6.0]))
+    start = np.array([np.log2(39.0), -3.0])
+    if not np.isfinite(miss(start)).all():
+        return None  # learning rates or steps far from any training: the formula says nothing
+    fit = least_squares(miss, x0=start, bounds=([0.01, -12.0], [12.0, 6.0]))
     error = float(np.sqrt(np.mean(fit.fun**2)))
     return TransientMap(conditions, float(fit.x[0]), float(fit.x[1]), error)
 
