@@ -23,6 +23,7 @@ from etastar.predict.strategies import Evidence, Prediction, predict_strategy
 from etastar.scale import Scale
 
 SAFE_ECR = 0.02
+NEARLY = 1.2
 TOO_WIDE = 6.0  # octaves from end to end: such an interval is no answer
 
 
@@ -83,12 +84,18 @@ def answer_from(evidence: Evidence, target: Scale, level: float) -> Answer:
 
 
 def _choose(predictions: list[Prediction], tests: list[Backtest]) -> tuple[int | None, str | None]:
-    """The strategy whose interval, widened by its back-test, is the narrowest."""
+    """The strategy with the smallest expected error: interval and back-test in one number.
+
+    Intervals as narrow as the narrowest, give or take NEARLY, are a tie, and the smaller error on the
+    held-out cells decides it.
+    """
     possible = [k for k, p in enumerate(predictions) if p.log2_lr is not None]
     if not possible:
         return None, "no strategy has cells enough: " + "; ".join(f"{p.name}: {p.reason}" for p in predictions[:4])
     tested = [k for k in possible if tests[k].trials] or possible
-    return min(tested, key=lambda k: predictions[k].lr_sd), None
+    narrowest = min(predictions[k].lr_sd for k in tested)
+    close = [k for k in tested if predictions[k].lr_sd <= NEARLY * narrowest]
+    return min(close, key=lambda k: tests[k].rms_lr_error or 0.0), None
 
 
 def _recommend(
