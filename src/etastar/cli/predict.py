@@ -230,5 +230,7 @@ def _published_table(known: list[PublishedPrediction]) -> Table:
     for name in ("law", "η", "remarks"):
         table.add_column(name)
     for p in known:
-        table.add_row(escape(p.law.name), "–" if p.lr is None else format_lr(p.lr), escape(p.reason or ", ".join(p.flags)))
+        table.add_row(
+            escape(p.law.name), "–" if p.lr is None else format_lr(p.lr), escape(p.reason or ", ".join(p.flags))
+        )
     return table
