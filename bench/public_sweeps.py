@@ -56,43 +56,34 @@ SOURCES = (
 )
 
 
-SURFACE = False
-
-
-def options() -> Options:
-    return Options(surface=SURFACE)
-
-
 def main() -> None:
-    global SURFACE
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", type=Path)
     parser.add_argument("--surface", action="store_true", help="fit all D of one N together")
     asked = parser.parse_args()
-    folder, SURFACE = asked.path, asked.surface
-    head = f"{'source':10s} {'group':46s} {'N':>6s} {'held-out D':>10s} {'D':>2s} {'truth':>7s} {'error':>7s} {'90 % interval':>16s} {'in':>3s} {'Step Law':>8s}"
+    folder, options = asked.path, Options(surface=asked.surface)
+    head = (
+        f"{'source':10s} {'group':46s} {'N':>6s} {'held-out D':>10s} {'D':>2s} {'truth':>7s} {'error':>7s} "
+        f"{'90 % interval':>16s} {'in':>3s} {'Step Law':>8s}"
+    )
     print(head, "-" * len(head), sep="\n")
     ours: list[tuple[float, bool, float]] = []
-    steps: list[float] = []
     both: list[tuple[float, float]] = []
     for source in SOURCES:
         path = folder / source.file
         if not path.exists():
             print(f"{source.file}: not there")
             continue
-        for line, error, inside, width, step in judge(source, path):
+        for line, error, inside, width, step in judge(source, path, options):
             print(line)
             ours.append((error, inside, width))
             if step is not None:
-                steps.append(step)
                 both.append((abs(error), abs(step)))
     errors = np.array([abs(e) for e, _, _ in ours])
-    print(
-        f"\ngroups {len(ours)}: median |log2 error| {np.median(errors):.3f}, 90th percentile {np.quantile(errors, 0.9):.3f}"
-    )
-    print(
-        f"inside the 90 % interval {np.mean([i for _, i, _ in ours]):.1%}, median width {np.median([w for _, _, w in ours]):.2f}"
-    )
+    high = np.quantile(errors, 0.9)
+    held, width = np.mean([i for _, i, _ in ours]), np.median([w for _, _, w in ours])
+    print(f"\ngroups {len(ours)}: median |log2 error| {np.median(errors):.3f}, 90th percentile {high:.3f}")
+    print(f"inside the 90 % interval {held:.1%}, median width {width:.2f}")
     if both:
         print(
             f"where Step Law speaks ({len(both)} groups): etastar {np.median([a for a, _ in both]):.3f}, "
@@ -100,7 +91,7 @@ def main() -> None:
         )
 
 
-def judge(source: Source, path: Path) -> list[tuple[str, float, bool, float, float | None]]:
+def judge(source: Source, path: Path, options: Options) -> list[tuple[str, float, bool, float, float | None]]:
     """One row for every (group, N) with three interior D or more."""
     table = read_runs(path, mapping=source.mapping, where=source.where).table
     if source.bare_params:
@@ -109,13 +100,13 @@ def judge(source: Source, path: Path) -> list[tuple[str, float, bool, float, flo
     rows = []
     columns = tuple(c for c in source.group if c in table.column_names)
     for group in build_groups(table, group_columns=columns):
-        truth = estimate_group(group, options())[Quantity.LR]
+        truth = estimate_group(group, options)[Quantity.LR]
         for params in np.unique(truth.params[truth.usable]):
             cells = np.flatnonzero(truth.usable & (truth.params == params))
             if len(cells) < 3:
                 continue
             last = cells[np.argmax(truth.tokens[cells])]
-            row = held_out(source, table, group.label, columns, truth.optima[last], truth.replicates[:, last])
+            row = held_out(source, table, group.label, columns, truth.optima[last], truth.replicates[:, last], options)
             if row is not None:
                 rows.append(row)
     return rows
@@ -127,7 +118,7 @@ def held_out(source, table, label, columns, optimum, redraws):
     found = [g for g in build_groups(smaller, group_columns=columns) if _same(g.label, label)]
     if not found:
         return None
-    evidence = Evidence(found[0], estimate_group(found[0], options()))
+    evidence = Evidence(found[0], estimate_group(found[0], options))
     target = Scale(optimum.params, optimum.tokens)
     answers = []
     for quantity in Quantity:
@@ -145,10 +136,11 @@ def held_out(source, table, label, columns, optimum, redraws):
     bare = optimum.params if source.bare_params else None
     step = STEP_LAW.lr(params=optimum.params, tokens=optimum.tokens, params_nonembedding=bare).lr
     step_error = None if step is None else float(np.log2(step) - optimum.log2_value)
+    source_name, step_text = source.file.split("_")[0], "–" if step_error is None else f"{step_error:+.3f}"
     line = (
-        f"{source.file.split('_')[0]:10s} {label[:46]:46s} {format_number(optimum.params):>6s} {format_number(optimum.tokens):>10s} "
-        f"{said.cells:2d} {optimum.log2_value:7.2f} {error:+7.3f} [{low:6.2f}, {high:6.2f}] {'yes' if inside else 'no':>3s} "
-        f"{'–' if step_error is None else f'{step_error:+.3f}':>8s}"
+        f"{source_name:10s} {label[:46]:46s} {format_number(optimum.params):>6s} "
+        f"{format_number(optimum.tokens):>10s} {said.cells:2d} {optimum.log2_value:7.2f} {error:+7.3f} "
+        f"[{low:6.2f}, {high:6.2f}] {'yes' if inside else 'no':>3s} {step_text:>8s}"
     )
     return line, error, inside, float(high - low), step_error
 
