@@ -112,7 +112,15 @@ def judge(source: Source, path: Path, options: Options) -> list[tuple[str, float
     return rows
 
 
-def held_out(source, table, label, columns, optimum, redraws):
+def held_out(
+    source: Source,
+    table: pa.Table,
+    label: str,
+    columns: tuple[str, ...],
+    optimum: Optimum,
+    redraws: np.ndarray,
+    options: Options,
+) -> tuple[str, float, bool, float, float | None] | None:
     """Fit without the largest D, predict it."""
     smaller = keep_runs(table, f"tokens < {optimum.tokens * (1 - 1e-9)!r} AND params = {optimum.params!r}")
     found = [g for g in build_groups(smaller, group_columns=columns) if _same(g.label, label)]
