@@ -336,9 +336,22 @@ def group_labels(table: pa.Table, columns: Iterable[str] | None = None) -> list[
                 hint=f"columns are {', '.join(table.column_names[:40])}",
             )
         named = {name: table[name].to_pylist() for name in columns}
-    telling = {name: values for name, values in named.items() if len(set(values)) > 1}
+    telling = {name: _hashable(values) for name, values in named.items()}
+    telling = {name: values for name, values in telling.items() if len(set(values)) > 1}
+    if not telling:
+        return [""] * table.num_rows
+    spelled = {
+        key: ", ".join(f"{name}={_short(value)}" for name, value in zip(telling, key, strict=True))
+        for key in set(zip(*telling.values(), strict=True))
+    }
+    return [spelled[key] for key in zip(*telling.values(), strict=True)]
+
+
+def _hashable(values: list[Any]) -> list[Any]:
+    """Lists and records of a foreign column as their text, NaN as one value."""
     return [
-        ", ".join(f"{name}={_short(values[row])}" for name, values in telling.items()) for row in range(table.num_rows)
+        str(v) if isinstance(v, (list, dict)) or (isinstance(v, float) and v != v) else v
+        for v in values
     ]
 
 
