@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from etastar.estimate.cells import Quantity, build_groups
 from etastar.estimate.estimates import Options, estimate_group
+from etastar.estimate.optimum import Optimum
 from etastar.importers.tables import keep_runs, read_runs
 from etastar.laws.loglinear import Axis
 from etastar.laws.published import STEP_LAW

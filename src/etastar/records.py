@@ -17,10 +17,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 from pydantic import BaseModel, ConfigDict, Field
 
 from etastar.errors import InputError
+
+# its functions are made at import, where type checkers do not see them
+pc: Any = pyarrow.compute
 from etastar.scale import LARGEST, SMALLEST
 
 
@@ -336,10 +339,20 @@ def group_labels(table: pa.Table, columns: Iterable[str] | None = None) -> list[
                 hint=f"columns are {', '.join(table.column_names[:40])}",
             )
         named = {name: table[name].to_pylist() for name in columns}
-    telling = {name: values for name, values in named.items() if len(set(values)) > 1}
-    return [
-        ", ".join(f"{name}={_short(values[row])}" for name, values in telling.items()) for row in range(table.num_rows)
-    ]
+    telling = {name: _hashable(values) for name, values in named.items()}
+    telling = {name: values for name, values in telling.items() if len(set(values)) > 1}
+    if not telling:
+        return [""] * table.num_rows
+    spelled = {
+        key: ", ".join(f"{name}={_short(value)}" for name, value in zip(telling, key, strict=True))
+        for key in set(zip(*telling.values(), strict=True))
+    }
+    return [spelled[key] for key in zip(*telling.values(), strict=True)]
+
+
+def _hashable(values: list[Any]) -> list[Any]:
+    """Lists and records of a foreign column as their text, NaN as one value."""
+    return [str(v) if isinstance(v, (list, dict)) or (isinstance(v, float) and v != v) else v for v in values]
 
 
 def _decay_key(table: pa.Table) -> list[Any]:

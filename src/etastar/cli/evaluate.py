@@ -12,7 +12,8 @@ from etastar.cli import options as o
 from etastar.errors import InputError
 from etastar.estimate.cells import EffColumn, Quantity
 from etastar.estimate.estimates import estimate_group
-from etastar.predict.evaluate import Evaluation, Row, Score, evaluate
+from etastar.laws.loglinear import Axis
+from etastar.predict.evaluate import STRATEGIES, Evaluation, Row, Score, evaluate
 from etastar.predict.strategies import Evidence
 from etastar.scale import format_number, parse_positive, parse_range
 
@@ -65,20 +66,37 @@ def evaluate_command(
     evidence = Evidence(loaded.groups[0], estimate_group(loaded.groups[0], loaded.options), eff_lr)
     found = evaluate(evidence, params=size, tokens=test_range, budgets=budget_range, every_pair=every_pair)
     if as_json:
-        o.print_json(evaluation_json(found))
+        o.print_json(evaluation_json(found, budgets))
         return
     console = Console()
     o.print_notes(console, loaded)
     show_evaluation(console, found)
+    for axis, _ in _unasked(found):
+        console.print(f"[dim]· {axis.value} axis: {_no_training_set(axis, budgets)}[/]")
 
 
-def evaluation_json(found: Evaluation) -> dict[str, Any]:
-    """Scores by strategy and β, and the rows of every test cell."""
+def _unasked(found: Evaluation) -> list[tuple[Axis, Quantity]]:
+    """Strategies for which no budget in the range buys a training set."""
+    asked = {(score.axis, score.quantity) for score in found.scores}
+    return [strategy for strategy in STRATEGIES if strategy not in asked]
+
+
+def _no_training_set(axis: Axis, budgets: str) -> str:
+    cells = "two horizons of this N" if axis is Axis.DATA else "two smaller model sizes"
+    return f"no budget within {budgets} buys {cells}"
+
+
+def evaluation_json(found: Evaluation, budgets: str) -> dict[str, Any]:
+    """Scores by strategy and β, and the rows of every test cell; null with a reason where there is none."""
+    unasked = [
+        Score(axis, quantity, float("nan"), 0, *[None] * 7, reason=_no_training_set(axis, budgets))
+        for axis, quantity in _unasked(found)
+    ]
     return {
         "params": found.params,
         "test_tokens": list(found.test_tokens),
         "group": found.group,
-        "scores": [_score_json(score) for score in found.scores],
+        "scores": [_score_json(score) for score in (*found.scores, *unasked)],
         "rows": [_row_json(row) for row in found.rows],
     }
 

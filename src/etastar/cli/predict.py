@@ -162,12 +162,17 @@ def _published(loaded: o.Loaded, target: Scale) -> list[PublishedPrediction]:
 
 
 def _where_hint(groups: list[Group]) -> str:
-    """The first group's label as a condition: "optimizer=adamw, decay=0.1" → its first comparable part."""
-    for part in groups[0].label.split(", "):
-        name, _, value = part.partition("=")
-        if name and name != "decay":
-            return f"{name} = {value}" if value.replace(".", "").isdigit() else f"{name} = '{value}'"
-    return "batch_tokens = 524288"
+    """A condition that keeps the first group: one of the settings that tell the groups apart."""
+    first = groups[0]
+    names = [part.partition("=")[0] for part in first.label.split(", ")]
+    for name in names:
+        value = first.conditions.get("decay_steps" if name == "decay" else name)
+        if isinstance(value, str):
+            quoted = value.replace("'", "''")
+            return f"{name} = '{quoted}'"
+        if value is not None:
+            return f"{'decay_steps' if name == 'decay' else name} = {value!r}"
+    return f"{names[0]} IS NULL" if first.label.startswith(f"{names[0]}=None") else f"{names[0]} = …"
 
 
 def show_answer(console: Console, found: Answer, level: float) -> None:

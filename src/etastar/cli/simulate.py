@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,9 @@ from rich.markup import escape
 from etastar.errors import InputError, SpecError
 from etastar.scale import parse_positive
 from etastar.simulate import Grid, Shape, Straight, World, simulate
+
+MOST_ROWS = 2_000_000
+MOST_DIAL = 20.0
 
 
 def simulate_command(
@@ -46,6 +50,11 @@ def simulate_command(
         raise InputError(f"--out: {out.name!r} is neither .parquet nor .csv", hint="name a file such as runs.parquet")
     if not out.parent.exists():
         raise InputError(f"--out: no folder {str(out.parent)!r}", hint="create it first")
+    _refuse_extremes(
+        {"--seed-noise": seed_noise, "--trunk-noise": trunk_noise, "--branch-noise": branch_noise,
+         "--noise-growth": noise_growth, "--bend": bend, "--asymmetry": asymmetry, "--diverges-above": diverges_above},
+        seeds=seeds, seed=seed,
+    )  # fmt: skip
     dials: dict[str, Any] = {
         "straight": straight, "shape": shape, "seed_noise": seed_noise, "trunk_noise": trunk_noise,
         "branch_noise": branch_noise, "noise_growth": noise_growth, "bend_tokens": bend, "asymmetry": asymmetry,
@@ -54,9 +63,9 @@ def simulate_command(
     try:
         world = World(**dials)
         grid = Grid(
-            widths=tuple(int(w) for w in _numbers(widths, "--widths")),
-            tokens=tuple(_numbers(tokens, "--tokens")),
-            log2_lrs=tuple(_numbers(lrs, "--lrs", positive=False)),
+            widths=tuple(int(w) for w in _numbers(widths, "--widths", within=(1, 1e6))),
+            tokens=tuple(_numbers(tokens, "--tokens", within=(1, 1e18))),
+            log2_lrs=tuple(_numbers(lrs, "--lrs", positive=False, within=(-60, 20))),
             seeds=seeds,
             missing=missing,
         )
@@ -66,9 +75,23 @@ def simulate_command(
             f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}, got {first['input']!r}"[:200],
             hint="see etastar simulate --help",
         ) from None
+    rows = len(grid.widths) * len(grid.tokens) * len(grid.log2_lrs) * grid.seeds
+    if rows > MOST_ROWS:
+        raise InputError(f"the grid has {rows} runs, more than {MOST_ROWS}", hint="fewer widths, tokens, lrs or seeds")
     table = simulate(world, grid, seed=seed)
     _write(table, out)
     Console(soft_wrap=True).print(f"wrote {table.num_rows} runs to {escape(str(out))}")
+
+
+def _refuse_extremes(dials: dict[str, float | None], *, seeds: int, seed: int) -> None:
+    """Dials far from any training overflow the world's formulas."""
+    for name, value in dials.items():
+        if value is not None and not abs(value) <= MOST_DIAL:
+            raise InputError(f"{name}: {value} is not between -{MOST_DIAL:g} and {MOST_DIAL:g}", hint="see --help")
+    if not 1 <= seeds <= 10_000:
+        raise InputError(f"--seeds: {seeds} is not between 1 and 10000", hint="1 is the default")
+    if not 0 <= seed < 2**63:
+        raise InputError(f"--seed: {seed} is not between 0 and 2^63", hint="0 is the default")
 
 
 def _write(table: pa.Table, out: Path) -> None:
@@ -81,12 +104,25 @@ def _write(table: pa.Table, out: Path) -> None:
             pq.write_table(table, partial)
         partial.replace(out)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
         raise InputError(f"--out: cannot write {out.name!r}: {error.strerror}", hint="choose another place") from None
 
 
-def _numbers(text: str, what: str, *, positive: bool = True) -> list[float]:
-    """ "5B,10B" or "5B:100B:2.5B" (ends included)."""
+def _numbers(text: str, what: str, *, positive: bool = True, within: tuple[float, float]) -> list[float]:
+    """ "5B,10B" or "5B:100B:2.5B" (ends included), each once."""
+    values = list(dict.fromkeys(_spelled(text, what, positive)))
+    outside = [value for value in values if not within[0] <= value <= within[1]]
+    if outside:
+        raise InputError(
+            f"{what}: {outside[0]:g} is not between {within[0]:g} and {within[1]:g}", hint="see etastar simulate --help"
+        )
+    if not values:
+        raise InputError(f"{what}: no value in {text[:40]!r}", hint="write a list, or FROM:TO:STEP")
+    return values
+
+
+def _spelled(text: str, what: str, positive: bool) -> list[float]:
     read = (lambda part: parse_positive(part, what=what)) if positive else (lambda part: _plain(part, what))
     if ":" not in text:
         return [read(part) for part in text.split(",") if part.strip()]
@@ -94,9 +130,10 @@ def _numbers(text: str, what: str, *, positive: bool = True) -> list[float]:
     if len(parts) != 3:
         raise InputError(f"{what}: {text!r} is neither a list nor FROM:TO:STEP", hint="write 5B:100B:2.5B")
     low, high, step = read(parts[0]), read(parts[1]), parse_positive(parts[2], what=what)
-    count = int(round((high - low) / step, 6)) + 1
-    if not 1 <= count <= 10_000:
-        raise InputError(f"{what}: {text!r} has {count} values", hint="between 1 and 10000 values")
+    spans = (high - low) / step
+    if not 0 <= spans < 10_000:
+        raise InputError(f"{what}: {text[:40]!r} has {spans + 1:.4g} values", hint="between 1 and 10000 values")
+    count = int(round(spans, 6)) + 1
     return [low + step * k for k in range(count)]
 
 

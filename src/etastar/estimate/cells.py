@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 
 from etastar.errors import InputError
 from etastar.records import RunStatus, group_labels
+from etastar.scale import format_number
 
 Array = NDArray[np.float64]
+MOST_BLOCKS = 2_000  # (group, N) in one table
+MOST_CELLS = 2_000_000  # D × LR of one N, which are held as a full grid
 
 
 class Quantity(enum.StrEnum):
@@ -84,6 +87,7 @@ def build_groups(
     frame = pl.from_arrow(runs.select([*_needed(runs, eff_column)]))
     assert isinstance(frame, pl.DataFrame)
     frame = frame.with_columns(pl.Series("label", labels), pl.col(eff_column.value).alias("eff_lr"))
+    _refuse_crowd(frame)
     groups = []
     for (label,), part in sorted(frame.group_by(["label"], maintain_order=True), key=lambda item: str(item[0])):
         crashed = part.filter(pl.col("status") == RunStatus.CRASHED.value).height
@@ -97,6 +101,16 @@ def build_groups(
     if not any(group.blocks for group in groups):
         raise InputError("no run finished: every row is crashed", hint="look at the status column")
     return groups
+
+
+def _refuse_crowd(frame: pl.DataFrame) -> None:
+    blocks = frame.select("label", "params").n_unique()
+    if blocks > MOST_BLOCKS:
+        labels, sizes = frame["label"].n_unique(), frame["params"].n_unique()
+        raise InputError(
+            f"{labels} groups and {sizes} different N make {blocks} sweeps, more than {MOST_BLOCKS}",
+            hint="keep fewer rows with --where, or name the columns that tell trainings apart with --group",
+        )
 
 
 def _needed(runs: pa.Table, eff_column: EffColumn) -> list[str]:
@@ -122,7 +136,9 @@ def _shares_trunks(part: pl.DataFrame) -> bool:
 def _block(label: str, params: float, rows: pl.DataFrame) -> Block:
     tokens, d = np.unique(rows["tokens"].to_numpy(), return_inverse=True)
     # learning rates equal to within float noise are one column
-    log2_lr, l = np.unique(np.round(np.log2(rows["lr"].to_numpy().astype(float)), 6), return_inverse=True)
+    spaced: Array = np.round(np.log2(rows["lr"].to_numpy().astype(np.float64)), 6)
+    log2_lr, l = np.unique(spaced, return_inverse=True)
+    _refuse_scatter(params, len(tokens), len(log2_lr), rows.height)
     order = np.lexsort((rows["run"].cast(pl.String).fill_null("").to_numpy(), rows["seed"].fill_null(0).to_numpy()))
     loss = rows["loss"].to_numpy().astype(float)
     diverged_row = (rows["status"] == RunStatus.DIVERGED.value).to_numpy() | ~np.isfinite(loss)
@@ -138,6 +154,16 @@ def _block(label: str, params: float, rows: pl.DataFrame) -> Block:
     nameless = rows["seed"].null_count() == rows.height and rows["run"].null_count() == rows.height
     unmarked = nameless and len(seeds) > 1
     return Block(label, params, tokens, log2_lr, mean, eff, count, diverged, seeds, unmarked)
+
+
+def _refuse_scatter(params: float, horizons: int, rates: int, rows: int) -> None:
+    """Runs that share no learning rate or no D are no sweep, and their grid would not fit into memory."""
+    if horizons * rates <= MOST_CELLS and horizons * rates**2 <= 25 * MOST_CELLS:
+        return
+    raise InputError(
+        f"N = {format_number(params)}: {rows} runs have {horizons} different D and {rates} different learning rates",
+        hint="a sweep repeats its learning rates at every D: keep those that do with --where, or round tokens and lr",
+    )
 
 
 def _replicate_axis(

@@ -138,7 +138,7 @@ def _numbers(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
             continue
         text = frame[name].str.strip_chars()
         number = text.cast(pl.Float64, strict=False)
-        odd = text.filter(number.is_null() & text.is_not_null()).unique().to_list()
+        odd = text.filter(number.is_null() & text.is_not_null()).unique(maintain_order=True).to_list()
         try:
             read = {value: parse_number(value, what=name) for value in odd}
         except InputError:

@@ -83,7 +83,8 @@ def _read(path: Path) -> pl.DataFrame:
 
 def _csv(path: Path) -> pl.DataFrame:
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
-    return pl.read_csv(path, separator=separator, infer_schema_length=None, null_values=_NULLS)
+    with path.open("rb") as file:  # by name, polars would take [ and * in it as a pattern
+        return pl.read_csv(file, separator=separator, infer_schema_length=None, null_values=_NULLS)
 
 
 def _parquet(path: Path) -> pl.DataFrame:
@@ -94,7 +95,8 @@ def _parquet(path: Path) -> pl.DataFrame:
 
 def _jsonl(path: Path) -> pl.DataFrame:
     try:
-        return pl.read_ndjson(path, infer_schema_length=None)
+        with path.open("rb") as file:
+            return pl.read_ndjson(file, infer_schema_length=None)
     except pl.exceptions.PolarsError:
         # Python writes NaN and Infinity, which JSON does not have: read such a file line by line
         return pl.from_dicts(_json_rows(path), infer_schema_length=None, strict=False)

@@ -85,7 +85,7 @@ class TransientMap:
 
     def log2_lr(self, log2_eff_lr: ArrayLike, tokens: float) -> Array:
         """Invert through a fine table: mean η_eff rises with η."""
-        table = _TABLE[_TABLE < _largest_log2_lr(self.conditions)]
+        table = _TABLE[_largest_log2_lr(self.conditions) > _TABLE]
         return np.interp(np.asarray(log2_eff_lr, float), self.log2_eff_lr(table, tokens), table)
 
 
