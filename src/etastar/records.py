@@ -21,10 +21,10 @@ import pyarrow.compute
 from pydantic import BaseModel, ConfigDict, Field
 
 from etastar.errors import InputError
+from etastar.scale import LARGEST, SMALLEST
 
 # its functions are made at import, where type checkers do not see them
 pc: Any = pyarrow.compute
-from etastar.scale import LARGEST, SMALLEST
 
 
 class RunStatus(enum.StrEnum):

@@ -136,8 +136,7 @@ def _shares_trunks(part: pl.DataFrame) -> bool:
 def _block(label: str, params: float, rows: pl.DataFrame) -> Block:
     tokens, d = np.unique(rows["tokens"].to_numpy(), return_inverse=True)
     # learning rates equal to within float noise are one column
-    spaced: Array = np.round(np.log2(rows["lr"].to_numpy().astype(np.float64)), 6)
-    log2_lr, l = np.unique(spaced, return_inverse=True)
+    log2_lr, l = np.unique(np.round(np.log2(np.asarray(rows["lr"], dtype=np.float64)), 6), return_inverse=True)
     _refuse_scatter(params, len(tokens), len(log2_lr), rows.height)
     order = np.lexsort((rows["run"].cast(pl.String).fill_null("").to_numpy(), rows["seed"].fill_null(0).to_numpy()))
     loss = rows["loss"].to_numpy().astype(float)
@@ -153,7 +152,7 @@ def _block(label: str, params: float, rows: pl.DataFrame) -> Block:
     count = np.isfinite(seeds).sum(axis=0)
     nameless = rows["seed"].null_count() == rows.height and rows["run"].null_count() == rows.height
     unmarked = nameless and len(seeds) > 1
-    return Block(label, params, tokens, log2_lr, mean, eff, count, diverged, seeds, unmarked)
+    return Block(label, params, tokens, log2_lr.astype(np.float64), mean, eff, count, diverged, seeds, unmarked)
 
 
 def _refuse_scatter(params: float, horizons: int, rates: int, rows: int) -> None:
