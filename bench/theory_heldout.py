@@ -24,7 +24,7 @@ from etastar.scale import format_lr
 from etastar.theory.heldout import forecast_weight, judge_weight
 from etastar.theory.invert import invert_eff_lr
 from etastar.theory.letters import beta1_of_factor
-from etastar.theory.network import Calibration, calibrate
+from etastar.theory.network import Calibration, FromCalibration, calibrate
 from etastar.theory.planned import PlannedRun, mean_eff_lr
 from etastar.theory.schedules import Schedule
 from etastar.theory.trajectories import Trajectory, trajectories_of
@@ -102,8 +102,10 @@ def percent(value: float) -> str:
 def verdict(what: str, near: np.ndarray, errors: np.ndarray, target: float, unit: str = "%") -> None:
     worst = float(np.max(np.abs(errors[near])))
     word = "met" if worst <= target else "missed"
-    scale, digits = (100, 1) if unit == "%" else (1, 3)
-    print(f"{what}: {word} at the starred LRs (worst {worst * scale:.{digits}f} {unit}, target {target * scale:g} {unit})")
+    scale, digits = (100, 2) if unit == "%" else (1, 3)
+    print(
+        f"{what}: {word} at the starred LRs (worst {worst * scale:.{digits}f} {unit}, target {target * scale:g} {unit})"
+    )
 
 
 def curves(sweep: Sweep, network: Calibration, stop: int) -> None:
@@ -176,6 +178,8 @@ def horizon(sweep: Sweep, network: Calibration, steps: int, stop: int) -> None:
     )
     matrix_errors = np.abs(each / measured - 1.0)
     whole = each.mean(axis=1) / measured.mean(axis=1) - 1.0
+    fresh = mean_eff_lr(sweep.lrs, run=run, matrices=FromCalibration(network, from_start=True))
+    from_start = fresh / measured.mean(axis=1) - 1.0
     found = [inverted(network, run, wanted, lr) for wanted, lr in zip(measured.mean(axis=1), sweep.lrs, strict=True)]
     left = [
         inverted(without(network, k), run, wanted, lr)
@@ -189,6 +193,7 @@ def horizon(sweep: Sweep, network: Calibration, steps: int, stop: int) -> None:
             percent(whole[k]),
             percent(float(np.median(matrix_errors[k]))),
             percent(matrix_errors[k].max()),
+            percent(from_start[k]),
             f"{found[k][0]:+.3f}",
             f"{left[k][0]:+.3f}{' (beyond the rest)' if k in ends else ''}",
             f"{found[k][1]:.2f}",
@@ -203,6 +208,7 @@ def horizon(sweep: Sweep, network: Calibration, steps: int, stop: int) -> None:
             "mean over matrices",
             "median matrix",
             "worst matrix",
+            "mean, from W₀",
             "inverted",
             "LR left out",
             "d log η/d log η_eff",
@@ -213,6 +219,7 @@ def horizon(sweep: Sweep, network: Calibration, steps: int, stop: int) -> None:
     verdict("mean over matrices", near, whole, MEAN_TARGET)
     verdict("median matrix", near, np.median(matrix_errors, axis=1), MEAN_TARGET)
     verdict("worst matrix", near, matrix_errors.max(axis=1), MEAN_TARGET)
+    verdict("mean over matrices, from W₀ instead of the seen part", near, from_start, MEAN_TARGET)
     verdict("round trip", near, np.array([one[0] for one in found]), LR_TARGET, "octaves")
     inside = near.copy()
     inside[list(ends)] = False
