@@ -11,7 +11,7 @@ octave of the horizon's lowest loss carry a star, and the targets are judged on 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,7 +40,7 @@ class Sweep:
     lrs: np.ndarray
     trunks: tuple[tuple[Trajectory, ...], ...]
     horizons: dict[int, list[dict]]
-    decays: dict[str, tuple[Trajectory, ...]]
+    decays: Mapping[str, tuple[Trajectory, ...]]
     trunk_steps: int
 
     @property
@@ -250,8 +250,10 @@ def figures(sweep: Sweep, network: Calibration) -> None:
         given = [sweep.one["beta1"]] * len(matrices)
         found = [[update_norm_figure(one, warmup_steps=warmup).goodness for one in matrices]]
         for figure in (correlation_figure, weight_norm_figure):
-            for betas in (given, fitted):
-                found.append([figure(m, beta1=b, **rest).goodness for m, b in zip(matrices, betas, strict=True)])
+            found.extend(
+                [figure(m, beta1=b, **rest).goodness for m, b in zip(matrices, betas, strict=True)]
+                for betas in (given, fitted)
+            )
         spread = eff_lr_spread(matrices, warmup_steps=warmup)
         factors = np.array([fit.factor for fit in network.fits[k]])
         rows.append(
@@ -306,7 +308,7 @@ def report(sweep: Sweep, shares: Sequence[float], window: float) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("runs", type=Path)
     parser.add_argument("trajectories", type=Path)
     parser.add_argument("--share", type=float, nargs="+", default=[0.25, 0.5], help="of the trunk that may be seen")
