@@ -16,6 +16,7 @@ from etastar.theory.invert import invert_eff_lr
 from etastar.theory.network import calibrate
 from etastar.theory.nodecay import collapse_lr, no_decay_study
 from etastar.theory.planned import PlannedRun, mean_eff_lr
+from etastar.theory.recursion import run_recursion
 from etastar.theory.schedules import Schedule
 from etastar.theory.trajectories import Trajectory, trajectories_of
 from etastar.theory.validate import correlation_figure, eff_lr_spread, update_norm_figure, weight_norm_figure
@@ -99,6 +100,45 @@ def test_another_beginning_starts_from_the_first_norm(trunks):
     assert some.start_step == 0
     assert some.weight_norm0 == pytest.approx(2.0)
     assert some.weight_norm0.shape == (2, 2)
+
+
+def exact_trunk(lr: float) -> Trajectory:
+    """A trunk that follows the recursion without noise."""
+    rest = {"weight_decay": 0.1, "beta1": 0.9, "weight_norm0": 2.0, "update_norm": 12.0}
+    one = run_recursion(TRUNK.factors(), lr=lr, **rest)
+    return Trajectory.from_arrays(
+        step=np.arange(STEPS), weight_norm=one.weight_norm[:-1], update_norm=np.full(STEPS, 12.0), eff_lr=one.eff_lr
+    )
+
+
+def test_an_lr_left_out_of_the_sweep_is_found_from_its_neighbours():
+    """LRs an octave apart through the norm's bend: straight lines over the gap are up to 0.15 octaves off."""
+    swept = [(float(lr), (exact_trunk(lr),)) for lr in 0.001 * 2.0 ** np.arange(6)]
+    for k in (2, 3):
+        lr, (held_out,) = swept[k]
+        network = calibrate(swept[:k] + swept[k + 1 :], run=TRUNK, beta1=0.9, fit_stop=STEPS // 2, warmup_steps=WARMUP)
+        matrices, _ = network.matrices_for(TRUNK)
+        found = invert_eff_lr(float(held_out.eff_lr.mean()), run=TRUNK, matrices=matrices)
+        assert abs(np.log2(found.value / lr)) < 0.03
+        known = network.at(network.lrs)
+        assert known.weight_norm0 == pytest.approx(network.table("stop_weight_norm"))
+        assert known.update_norm == pytest.approx(network.table("update_norm"))
+
+
+def test_an_impossible_norm_beyond_the_sweep_does_not_spoil_the_inversion():
+    """W that shrinks with the LR, carried on three octaves, is too small for ⟨u, w⟩: the answer stays."""
+    swept = [(lr, (exact_trunk(lr),)) for lr in LRS]
+    network = calibrate(swept, run=TRUNK, beta1=0.9, fit_stop=STEPS // 2, warmup_steps=WARMUP)
+    shrinking = [
+        tuple(replace(fit, stop_weight_norm=fit.stop_weight_norm / 4.0**k) for fit in row)
+        for k, row in enumerate(network.fits)
+    ]
+    network = replace(network, fits=tuple(shrinking))
+    matrices, _ = network.matrices_for(TRUNK)
+    grid = LRS[-1] * 2.0 ** np.arange(4)
+    assert np.isfinite(mean_eff_lr(grid, run=TRUNK, matrices=matrices)).all()
+    wanted = float(mean_eff_lr(0.02, run=TRUNK, matrices=matrices))
+    assert invert_eff_lr(wanted, run=TRUNK, matrices=matrices).value == pytest.approx(0.02, rel=1e-2)
 
 
 @pytest.mark.parametrize("cause", ["update norm", "correlation"])

@@ -39,6 +39,7 @@ def forecast_weight(
     factors = run.factors()[fit.fit_stop : stop]
     _, delta = schedule_rates(run, fit.lr, fit.fit_stop + 1)
     steady = -fit.lr * factors[0] * beta * fit.update_norm**2 / (1.0 - (1.0 - delta[-1]) * beta)
+    most = fit.stop_weight_norm * fit.update_norm  # no vectors have a larger ⟨u, w⟩
     profile = None if measured is None else measured.every_step("update_norm", fit.fit_stop, stop)
     walked = run_recursion(
         factors,
@@ -48,7 +49,7 @@ def forecast_weight(
         weight_norm0=fit.stop_weight_norm,
         update_norm=fit.update_norm if measured is None else 1.0,
         update_profile=profile,
-        update_dot_weight0=steady,
+        update_dot_weight0=np.clip(steady, -most, most),
         independent_decay=run.independent_decay,
     )
     return walked.weight_norm[:-1], walked.eff_lr

@@ -149,8 +149,11 @@ def _walked_mean(lr: Floats, weight_decay: Floats, run: PlannedRun, some: Matric
 
 
 def _steady_dot(lr: Floats, weight_decay: Floats, factor: float, run: PlannedRun, matrices: Matrices) -> Floats:
-    """⟨u, w⟩ of a run that has gone on for a while: the limit of equation (correlation)."""
-    return update_dot_weight(
+    """⟨u, w⟩ of a run that has gone on for a while: the limit of equation (correlation).
+
+    Far beyond the calibrated LRs the norm carried on may be too small for it: |⟨u, w⟩| is held at W·U.
+    """
+    dot = update_dot_weight(
         None,
         lr=factor * lr,
         weight_decay=factor * weight_decay if run.independent_decay else weight_decay,
@@ -158,6 +161,8 @@ def _steady_dot(lr: Floats, weight_decay: Floats, factor: float, run: PlannedRun
         update_norm=matrices.update_norm,
         independent_decay=run.independent_decay,
     )
+    most = matrices.weight_norm0 * matrices.update_norm
+    return np.clip(dot, -most, most)
 
 
 def constant_lr_mean_eff_lr(

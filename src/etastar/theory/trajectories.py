@@ -87,15 +87,17 @@ def trajectories_of(table: pa.Table) -> Mapping[str, tuple[Trajectory, ...]]:
             hint="the theory needs weight_norm and update_norm of each weight; see etastar.records",
         )
     table = table.filter(table["weight"].is_valid())
-    runs, weights = (np.array(table[name].to_pylist(), dtype=object) for name in ("run", "weight"))
+    runs, weights = table["run"].to_pylist(), table["weight"].to_pylist()
     columns = {
         name: table[name].to_numpy(zero_copy_only=False).astype(float)
         for name in ("step", *_MEASURED)
         if name in table.column_names
     }
     found: dict[str, list[Trajectory]] = {}
-    for run, weight in dict.fromkeys(zip(runs.tolist(), weights.tolist(), strict=True)):
-        rows = (runs == run) & (weights == weight)
+    rows_of: dict[tuple[str, str], list[int]] = {}
+    for row, key in enumerate(zip(runs, weights, strict=True)):
+        rows_of.setdefault(key, []).append(row)
+    for (run, weight), rows in rows_of.items():
         part = {name: values[rows] for name, values in columns.items()}
         found.setdefault(run, []).append(Trajectory.from_arrays(run=run, weight=weight, **part))
     return {run: tuple(matrices) for run, matrices in found.items()}
