@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -21,7 +22,7 @@ from etastar.cli.train import train_command
 from etastar.errors import EtastarError
 
 # typer's own base of usage errors, wherever the installed version keeps it
-_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+_UsageError: Any = typer.BadParameter.__mro__[1]
 
 app = typer.Typer(
     name="etastar",
