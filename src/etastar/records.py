@@ -17,11 +17,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 from pydantic import BaseModel, ConfigDict, Field
 
 from etastar.errors import InputError
 from etastar.scale import LARGEST, SMALLEST
+
+pc: Any = pyarrow.compute  # its functions are made at import, where no type checker sees them
 
 
 class RunStatus(enum.StrEnum):
@@ -269,7 +271,7 @@ def _check_values(values: pa.ChunkedArray, column: Column) -> None:
         wanted = above if not held > column.low or not np.isfinite(held) else f"at most {high:g}"
         raise InputError(
             f"column {column.name}: row {first} holds {held}, expected {wanted}",
-            hint=f"drop such rows with --where '{column.name} {'>' if held < 1 else '<='} {0 if held < 1 else f'{high:g}'}'",
+            hint=f"drop such rows with --where '{column.name} {f'<= {high:g}' if held > high else '> 0'}'",
         )
 
 
@@ -349,10 +351,7 @@ def group_labels(table: pa.Table, columns: Iterable[str] | None = None) -> list[
 
 def _hashable(values: list[Any]) -> list[Any]:
     """Lists and records of a foreign column as their text, NaN as one value."""
-    return [
-        str(v) if isinstance(v, (list, dict)) or (isinstance(v, float) and v != v) else v
-        for v in values
-    ]
+    return [str(v) if isinstance(v, (list, dict)) or (isinstance(v, float) and v != v) else v for v in values]
 
 
 def _decay_key(table: pa.Table) -> list[Any]:

@@ -200,7 +200,9 @@ def test_a_truncated_parquet_file(cli, runs, tmp_path):
     cli("fit", folder).refused("a.parquet")
 
 
-@pytest.mark.parametrize("path", ["nothere.csv", "a\x00b.csv", "a" * 5000 + ".csv", "[red]x[/red].csv", "a\nb.csv", "/dev/null"])
+@pytest.mark.parametrize(
+    "path", ["nothere.csv", "a\x00b.csv", "a" * 5000 + ".csv", "[red]x[/red].csv", "a\nb.csv", "/dev/null"]
+)
 def test_paths_that_lead_nowhere(cli, path):
     cli("fit", path, "--json").refused()
 
@@ -234,9 +236,9 @@ def test_hostile_expressions(cli, runs, capfd, expression):
 @pytest.mark.parametrize(
     "option",
     [
-        ("--map", "="), ("--map", "params"), ("--map", "foo=N"), ("--map", "params=nothere"), ("--map", "lr=loss,lr=lr"),
-        ("--map", "loss=optimizer"), ("--map", "params=N\x00"), ("--map", "a=b" * 5000), ("--group", "nothere"),
-        ("--group", "🦊"), ("--group", "[red]"), ("--level", "0.4"), ("--level", "1"), ("--level", "nan"),
+        ("--map", "="), ("--map", "params"), ("--map", "foo=N"), ("--map", "params=nothere"),
+        ("--map", "lr=loss,lr=lr"), ("--map", "loss=optimizer"), ("--map", "params=N\x00"), ("--map", "a=b" * 5000),
+        ("--group", "nothere"),        ("--group", "🦊"), ("--group", "[red]"), ("--level", "0.4"), ("--level", "1"), ("--level", "nan"),
         ("--level", "x"), ("--replicates", "0"), ("--replicates", "-5"), ("--replicates", "9" * 30), ("--seed", "-1"),
         ("--seed", "9" * 30), ("--seed", "1.5"), ("--degree", "1"), ("--degree", "9" * 30), ("--window", "0"),
         ("--window", "nan"), ("--window", "wide"), ("--eff-lr", "x"), ("--nonsense",), ("surplus",),
@@ -247,7 +249,9 @@ def test_options_out_of_range(cli, runs, option):
     cli("fit", runs, "--json", *option).refused()
 
 
-@pytest.mark.parametrize("option", [("--level", "0.5"), ("--level", "0.999"), ("--seed", str(2**63 - 1)), ("--group", "")])
+@pytest.mark.parametrize(
+    "option", [("--level", "0.5"), ("--level", "0.999"), ("--seed", str(2**63 - 1)), ("--group", "")]
+)
 def test_options_at_the_edge_of_their_range(cli, runs, option):
     assert cli("fit", runs, *FAST, *option).json["optima"]
 
@@ -270,12 +274,17 @@ def test_targets_below_inside_and_far_beyond_the_range(cli, runs, params, tokens
     assert (found["recommended"] is None) != (found["abstained"] is None)
 
 
-@pytest.mark.parametrize("budgets", ["0.6:0.05", "0:0.5", "-1:1", "a:b", "", ":", "1e-9:1", "0.05:3", "nan:nan", "0.1:0.2:0.3"])
+@pytest.mark.parametrize(
+    "budgets", ["0.6:0.05", "0:0.5", "-1:1", "a:b", "", ":", "1e-9:1", "0.05:3", "nan:nan", "0.1:0.2:0.3"]
+)
 def test_budgets_that_are_no_range(cli, runs, budgets):
     cli("evaluate", runs, "--params", "123.6M", "--tokens", "20B:40B", "--budgets", budgets, "--json").refused()
 
 
-@pytest.mark.parametrize(("params", "tokens"), [("123.6M", "40B:20B"), ("123.6M", "1B:2B"), ("999M", "20B:40B"), ("0", "5B"), ("123.6M", "x:y")])
+@pytest.mark.parametrize(
+    ("params", "tokens"),
+    [("123.6M", "40B:20B"), ("123.6M", "1B:2B"), ("999M", "20B:40B"), ("0", "5B"), ("123.6M", "x:y")],
+)
 def test_test_cells_that_were_not_measured(cli, runs, params, tokens):
     cli("evaluate", runs, "--params", params, "--tokens", tokens, "--json").refused()
 

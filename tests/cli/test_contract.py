@@ -142,7 +142,9 @@ def test_several_groups_are_predicted_each_and_none_is_recommended(cli, study, w
     assert cli("predict", path, *TARGET, *FAST, "--where", "optimizer = 'it''s'").json["recommended"] is not None
     cli("evaluate", path, "--params", "123.6M", "--tokens", "40B", "--json").refused("--where", "it's")
     # on purpose together: the same cells hold both, and the runs stay apart by name
-    assert len({p["group"] for p in cli("predict", path, *TARGET, *FAST, "--group", "schedule").json["predictions"]}) == 1
+    assert (
+        len({p["group"] for p in cli("predict", path, *TARGET, *FAST, "--group", "schedule").json["predictions"]}) == 1
+    )
 
 
 def test_usual_names_are_recognised_and_said(cli, study, write):
@@ -211,5 +213,7 @@ def test_what_a_file_calls_things_is_never_taken_as_markup(cli, study, write):
     assert "[/red]" in cli("predict", path, *TARGET, "--replicates", "50").stdout
     assert cli("fit", path, "--replicates", "50").code == 0
     cli("fit", path, "--where", "nothere = 1").refused("[red]x y")
-    two = odd.with_columns(pl.when(pl.col("params") > 1e8).then(pl.lit("[/x]")).otherwise("optimizer").alias("optimizer"))
+    two = odd.with_columns(
+        pl.when(pl.col("params") > 1e8).then(pl.lit("[/x]")).otherwise("optimizer").alias("optimizer")
+    )
     assert "optimizer=[/x]" in cli("fit", write(two), "--replicates", "50").stdout

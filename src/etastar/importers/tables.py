@@ -57,7 +57,9 @@ def _read(path: Path) -> pl.DataFrame:
         ) from None
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) else str(error)
-        raise InputError(f"{str(path)[:80]!r} cannot be opened: {said}", hint="give a CSV, Parquet or JSONL file") from None
+        raise InputError(
+            f"{str(path)[:80]!r} cannot be opened: {said}", hint="give a CSV, Parquet or JSONL file"
+        ) from None
     suffix = path.suffix.lower()
     readers = {".csv": _csv, ".tsv": _csv, ".parquet": _parquet, ".pq": _parquet, ".jsonl": _jsonl, ".ndjson": _jsonl}
     if suffix not in readers:
@@ -125,8 +127,10 @@ def _read_folder(path: Path) -> pl.DataFrame:
     try:
         return pl.concat([_read(part) for part in parts], how="diagonal_relaxed")
     except pl.exceptions.PolarsError as error:
-        raise InputError(f"{path}: its parts do not fit together: {str(error).splitlines()[0][:120]}",
-                         hint="every part must give a column the same type") from None
+        raise InputError(
+            f"{path}: its parts do not fit together: {str(error).splitlines()[0][:120]}",
+            hint="every part must give a column the same type",
+        ) from None
 
 
 def _to_arrow(frame: pl.DataFrame) -> pa.Table:
@@ -137,7 +141,8 @@ def _to_arrow(frame: pl.DataFrame) -> pa.Table:
             continue
         if frame[name].dtype.is_nested() or frame[name].dtype in (pl.Binary, pl.Object):
             raise InputError(
-                f"column {name}: {str(frame[name].dtype)[:60]} is not text", hint=f"map another with --map {name}=COLUMN"
+                f"column {name}: {str(frame[name].dtype)[:60]} is not text",
+                hint=f"map another with --map {name}=COLUMN",
             )
         casts.append(pl.col(name).cast(pl.String))
     return frame.with_columns(casts).to_arrow()
