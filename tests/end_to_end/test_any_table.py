@@ -130,3 +130,21 @@ def test_no_table_finds_another_exception(frame, ending, target, choice, surface
             refused = None
             assert (content["recommended"] is None) != (content["abstained"] is None)
     assert refused is None or (refused.message and refused.hint)
+
+
+def test_partly_repeated_cells_leave_a_finite_noise(tmp_path):
+    """Some cells with one seed beside others with three: found by the test above."""
+    rng = np.random.default_rng(0)
+    rows = [
+        {"params": 1e8, "tokens": d, "lr": 2.0**k, "loss": 3 + 0.02 * (k + 10) ** 2 + 1e-2 * rng.standard_normal()}
+        for d in (1e9, 2e9, 4e9)
+        for k in range(-14, -6)
+        for _ in range(1 if k == -12 else 3)
+    ]
+    pl.DataFrame(rows).write_parquet(tmp_path / "runs.parquet")
+    (group,) = build_groups(read_runs(tmp_path / "runs.parquet").table)
+    for found in estimate_group(group, Options(replicates=50)).values():
+        assert found.noise is not None
+        assert found.noise.source == "replicates"
+        assert 5e-3 < found.noise.total < 2e-2
+        assert all(np.isfinite(optimum.log2_interval).all() for optimum in found.optima)
