@@ -21,7 +21,7 @@ from etastar.cli.train import train_command
 from etastar.errors import EtastarError
 
 # typer's own base of usage errors, wherever the installed version keeps it
-_UsageError = typer.BadParameter.__mro__[1]
+_UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]  # type: ignore[assignment]
 
 app = typer.Typer(
     name="etastar",
