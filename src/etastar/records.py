@@ -23,8 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from etastar.errors import InputError
 from etastar.scale import LARGEST, SMALLEST
 
-# its functions are made at import, where type checkers do not see them
-pc: Any = pyarrow.compute
+pc: Any = pyarrow.compute  # its functions are made at import, where no type checker sees them
 
 
 class RunStatus(enum.StrEnum):
@@ -272,7 +271,7 @@ def _check_values(values: pa.ChunkedArray, column: Column) -> None:
         wanted = above if not held > column.low or not np.isfinite(held) else f"at most {high:g}"
         raise InputError(
             f"column {column.name}: row {first} holds {held}, expected {wanted}",
-            hint=f"drop such rows with --where '{column.name} {'>' if held < 1 else '<='} {0 if held < 1 else f'{high:g}'}'",
+            hint=f"drop such rows with --where '{column.name} {f'<= {high:g}' if held > high else '> 0'}'",
         )
 
 

@@ -236,9 +236,10 @@ def test_hostile_expressions(cli, runs, capfd, expression):
 @pytest.mark.parametrize(
     "option",
     [
-        ("--map", "="), ("--map", "params"), ("--map", "foo=N"), ("--map", "params=nothere"), ("--map", "lr=loss,lr=lr"),
-        ("--map", "loss=optimizer"), ("--map", "params=N\x00"), ("--map", "a=b" * 5000), ("--group", "nothere"),
-        ("--group", "🦊"), ("--group", "[red]"), ("--level", "0.4"), ("--level", "1"), ("--level", "nan"),
+        ("--map", "="), ("--map", "params"), ("--map", "foo=N"), ("--map", "params=nothere"),
+        ("--map", "lr=loss,lr=lr"), ("--map", "loss=optimizer"), ("--map", "params=N\x00"), ("--map", "a=b" * 5000),
+        ("--group", "nothere"), ("--group", "🦊"),
+        ("--group", "[red]"), ("--level", "0.4"), ("--level", "1"), ("--level", "nan"),
         ("--level", "x"), ("--replicates", "0"), ("--replicates", "-5"), ("--replicates", "9" * 30), ("--seed", "-1"),
         ("--seed", "9" * 30), ("--seed", "1.5"), ("--degree", "1"), ("--degree", "9" * 30), ("--window", "0"),
         ("--window", "nan"), ("--window", "wide"), ("--eff-lr", "x"), ("--nonsense",), ("surplus",),

@@ -16,10 +16,12 @@ from etastar.errors import EtastarError
 from etastar.estimate.cells import EffColumn, build_groups
 from etastar.estimate.definitions import flag_disagreements
 from etastar.estimate.estimates import Options, estimate_group
+from etastar.estimate.noise import from_replicates
 from etastar.estimate.weights import FitChoice
 from etastar.importers.tables import read_runs
 from etastar.laws.loglinear import all_laws
 from etastar.predict.recommend import answer
+from etastar.records import runs_table
 from etastar.scale import Scale
 
 ODD = st.sampled_from([0.0, -1.0, float("nan"), float("inf"), 1e308, 1e-308, 5e-324, None, 1e20, 1e-20, 1.0])
@@ -125,7 +127,23 @@ def test_no_table_finds_another_exception(frame, ending, target, choice, surface
             answers = [answer(group, scale, options, eff_column=EffColumn.MEAN) for group in groups]
             content = clean(answer_json(answers, scale, 0.9, []))
         except EtastarError as error:
-            assert error.message
-            assert error.hint
+            refused = error
         else:
+            refused = None
             assert (content["recommended"] is None) != (content["abstained"] is None)
+    assert refused is None or (refused.message and refused.hint)
+
+
+def test_partly_repeated_cells_leave_a_finite_noise():
+    """Some cells with one seed beside others with three: found by the test above."""
+    rng = np.random.default_rng(0)
+    rows = [
+        {"params": 1e8, "tokens": d, "lr": 2.0**k, "loss": 3 + 0.01 * rng.standard_normal()}
+        for d in (1e9, 2e9, 4e9)
+        for k in range(-14, -6)
+        for _ in range(1 if k == -10 else 3)
+    ]
+    (group,) = build_groups(runs_table(rows))
+    noise = from_replicates(list(group.blocks), [np.ones(block.loss.shape) for block in group.blocks])
+    assert noise is not None
+    assert 0.007 < noise.total < 0.014

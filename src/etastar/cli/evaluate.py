@@ -167,8 +167,9 @@ def table_one(found: Evaluation) -> Table:
                 f"{'D' if row.axis.value == 'data' else 'N'}-dim, {'η_eff' if row.quantity is Quantity.EFF_LR else 'η'}"
             )
             table.add_row(
-                f"{beta:.2%}".rstrip("%"), setup, _number(row.log2_error, "{:+.4f}"), _number(row.log2_lr_error, "{:+.4f}"),
-                _number(row.loss_gap, "{:.2f}", 1e4), ecr, _number(row.cost.true_ratio if row.cost else None, "{:.1f}", 100),
+                f"{beta:.2%}".rstrip("%"), setup, _number(row.log2_error, "{:+.4f}"),
+                _number(row.log2_lr_error, "{:+.4f}"), _number(row.loss_gap, "{:.2f}", 1e4), ecr,
+                _number(row.cost.true_ratio if row.cost else None, "{:.1f}", 100),
             )  # fmt: skip
         table.add_section()
     return table

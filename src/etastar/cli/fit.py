@@ -43,6 +43,8 @@ def fit_command(
         runs, mapping=mapping, where=where, fit_where=fit_where, group=group, degree=degree, window=window,
         eff_lr=eff_lr, level=level, replicates=replicates, seed=seed, surface=surface,
     )  # fmt: skip
+    if not as_json:
+        o.print_notes(Console(), loaded)
     optima: list[Optimum] = []
     laws: list[Law] = []
     for found in loaded.groups:
@@ -54,9 +56,6 @@ def fit_command(
             _show(estimates, laws)
     if as_json:
         o.print_json({"optima": [optimum_json(x) for x in optima], "laws": [law_json(x) for x in laws]})
-        return
-    console = Console()
-    o.print_notes(console, loaded)
 
 
 def optimum_json(optimum: Optimum) -> dict[str, Any]:

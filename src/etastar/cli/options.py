@@ -92,11 +92,11 @@ def load(
         notes.append(f"--fit-where lets the laws see {table.num_rows} of {before} rows")
     columns = tuple(part.strip() for part in group.split(",") if part.strip()) if group else None
     groups = [g for g in build_groups(table, group_columns=columns, eff_column=eff_lr) if g.blocks]
-    notes.extend(
+    notes += [
         f"{found.crashed} crashed rows left out" + (f" ({found.label})" if found.label else "")
         for found in groups
         if found.crashed
-    )
+    ]
     diverged = int(sum(block.diverged.sum() for found in groups for block in found.blocks))
     if diverged and not any("diverged" in note for note in notes):
         notes.append(f"{diverged} diverged cells kept, not fitted")

@@ -162,17 +162,20 @@ def _published(loaded: o.Loaded, target: Scale) -> list[PublishedPrediction]:
 
 
 def _where_hint(groups: list[Group]) -> str:
-    """A condition that keeps the first group: one of the settings that tell the groups apart."""
-    first = groups[0]
-    names = [part.partition("=")[0] for part in first.label.split(", ")]
-    for name in names:
-        value = first.conditions.get("decay_steps" if name == "decay" else name)
+    """A condition that keeps the first group: the settings that tell it from the others."""
+    first, parts = groups[0], []
+    for part in first.label.split(", "):
+        name = part.partition("=")[0]
+        name = "decay_steps" if name == "decay" else name
+        value = first.conditions.get(name)
         if isinstance(value, str):
             quoted = value.replace("'", "''")
-            return f"{name} = '{quoted}'"
-        if value is not None:
-            return f"{'decay_steps' if name == 'decay' else name} = {value!r}"
-    return f"{names[0]} IS NULL" if first.label.startswith(f"{names[0]}=None") else f"{names[0]} = …"
+            parts.append(f"{name} = '{quoted}'")
+        elif value is not None:
+            parts.append(f"{name} = {int(value) if float(value).is_integer() else value}")
+        elif part.endswith("=None"):
+            parts.append(f"{name} IS NULL")
+    return " AND ".join(parts) or "batch_tokens = 524288"
 
 
 def show_answer(console: Console, found: Answer, level: float) -> None:
@@ -211,15 +214,14 @@ def _recommendation_panel(found: Recommendation, level: float) -> Panel:
     if found.log2_lr_min_ecr is not None:
         lines.append(f"smallest expected extra compute at {format_lr(o.exp2(found.log2_lr_min_ecr))}")
     if found.safe_range is not None:
-        lines.append(
-            f"safe (expected extra compute ≤ 2 %): {o.exp2(found.safe_range[0]):.3g} … {o.exp2(found.safe_range[1]):.3g}"
-        )
+        safe = " … ".join(f"{o.exp2(end):.3g}" for end in found.safe_range)
+        lines.append(f"safe (expected extra compute ≤ 2 %): {safe}")
     lines.append(f"why: {escape(found.why)}")
     held = ", ".join(f"{k} {format_value(v)}" for k, v in found.conditions.items() if v is not None)
     lines.append(f"holds for: {escape(held) or 'the settings of these runs'}")
     lines.append(
-        f"price: β = {found.cost.budget_ratio:.1%} as the paper counts; really {found.cost.true_ratio:.1%} of a sweep of "
-        f"{found.cost.learning_rates:.0f} learning rates at the target ({found.cost.flop:.3g} FLOP)"
+        f"price: β = {found.cost.budget_ratio:.1%} as the paper counts; really {found.cost.true_ratio:.1%} of a "
+        f"sweep of {found.cost.learning_rates:.0f} learning rates at the target ({found.cost.flop:.3g} FLOP)"
     )
     lines.extend(f"[yellow]doubt[/] {flag.value}: {flag.sentence}" for flag in found.flags)
     return Panel("\n".join(lines), title="recommended", title_align="left")

@@ -150,6 +150,10 @@ def cell_map(block: Block, row: int, source: Quantity, to: Quantity) -> CubicSpl
     x, y = coordinate(block, source)[row][known], coordinate(block, to)[row][known]
     order = np.argsort(x, kind="stable")
     rising = np.concatenate([[True], np.diff(np.maximum.accumulate(x[order])) > 1e-9])
+    if rising.sum() < 2:
+        # every run has one and the same η_eff: no fit in it has a minimum, so nothing is carried over
+        middle = float(np.mean(y)) if len(y) else float("nan")
+        return CubicSpline([0.0, 1.0], [middle, middle], bc_type="natural") if np.isfinite(middle) else None
     return CubicSpline(x[order][rising], y[order][rising], bc_type="natural")
 
 

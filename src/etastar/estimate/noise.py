@@ -80,10 +80,12 @@ def from_replicates(blocks: list[Block], weights: list[Array]) -> Noise | None:
         residual, free = _two_way(np.where(known, block.seeds, np.nan))
         square += float(np.nansum(residual**2))
         freedom += float(free.sum())
-        stacked = np.where(known, residual, 0.0)
+        # a loss that no other seed repeats has no residual
+        counted = np.isfinite(residual)
+        stacked = np.where(counted, residual, 0.0)
         cross += 0.5 * float((stacked.sum(axis=1) ** 2).sum() - (stacked**2).sum())
-        shared = 0.5 * float((known.sum(axis=1) ** 2).sum() - known.sum())
-        cross_freedom += shared * float(free.sum()) / max(float(known.sum()), 1.0)
+        shared = 0.5 * float((counted.sum(axis=1) ** 2).sum() - counted.sum())
+        cross_freedom += shared * float(free.sum()) / max(float(counted.sum()), 1.0)
     if freedom < MIN_REPLICATE_FREEDOM:
         return None
     total = square / freedom

@@ -226,7 +226,9 @@ def _windowed(block: Block, there: NDArray[np.bool_], weight: Array, half: float
             out[row, points] = 1.0
             continue
         x = block.log2_lr[points]
-        pilot = make_design(x[None], weight[row, points][None], min(degree, len(points) - 1))
+        # losses that do not differ leave no weight: then every point counts alike
+        near = weight[row, points] if weight[row, points].any() else np.ones(len(points))
+        pilot = make_design(x[None], near[None], min(degree, len(points) - 1))
         lowest = x[np.argmin(block.loss[row, points])]
         fitted = pilot.coefficients(block.loss[row, points][None])
         center = pilot.minimiser(fitted, start=np.array([lowest]))[0][0]

@@ -64,14 +64,13 @@ def understand(frame: pl.DataFrame, mapping: dict[str, str]) -> tuple[pl.DataFra
         for c in frame.columns
         if c.endswith("_duplicated_0")
     ]
+    given = frame.columns
     frame, mapped = _rename(frame, mapping, notes)
     for step in (_numbers, _tokens, _decay, _status):
         frame = step(frame, notes)
     absent = [name for name in REQUIRED if name not in frame.columns]
     if absent:
-        raise InputError(
-            f"no column for {', '.join(absent)} among {listed(frame.columns)}", hint=_how_to_name(absent, frame)
-        )
+        raise InputError(f"no column for {', '.join(absent)} among {listed(given)}", hint=_how_to_name(absent, given))
     return frame, mapped, notes
 
 
@@ -189,10 +188,10 @@ def _numeric(frame: pl.DataFrame, *names: str) -> bool:
     return all(name in frame.columns and frame[name].dtype.is_numeric() for name in names)
 
 
-def _how_to_name(absent: list[str], frame: pl.DataFrame) -> str:
-    if frame.width == 1 and (found := re.search(r"[;\t|]", frame.columns[0])):
+def _how_to_name(absent: list[str], given: list[str]) -> str:
+    if len(given) == 1 and (found := re.search(r"[;\t|]", given[0])):
         return f"the columns seem to be separated by {found[0]!r}: save the file with commas, or as .tsv with tabs"
     asked = ",".join(f"{name}={name.upper()}" for name in absent)
     meaning = "; ".join(f"{c.name} is {c.meaning}" for c in RUN_COLUMNS if c.name in absent)
-    also = ", or steps and batch_tokens columns in its place" if "tokens" in absent else ""
+    also = "; where no column holds tokens, steps and batch_tokens will do" if "tokens" in absent else ""
     return f"name your columns with --map, e.g. --map {asked} ({meaning}{also})"
