@@ -178,3 +178,18 @@ def test_same_seed_same_answer():
     group = group_of(World(branch_noise=0.002), SMALL)
     first, second = (estimate_group(group, Options(replicates=60, seed=4))[Quantity.LR] for _ in range(2))
     np.testing.assert_array_equal(first.replicates, second.replicates)
+
+
+@pytest.mark.parametrize("sigma", [1e-4, 1e-3])
+def test_quiet_replicates_still_tell_the_noise(sigma):
+    rng = np.random.default_rng(0)
+    rows = [
+        {"params": 1e8, "tokens": d, "lr": 2.0**k, "seed": s, "loss": 3 + 0.02 * (k + 10) ** 2 + sigma * rng.normal()}
+        for d in (1e9, 2e9, 4e9)
+        for k in range(-14, -6)
+        for s in range(3)
+    ]
+    noise = settle(list(build_groups(runs_table(rows))[0].blocks), FitChoice()).noise
+    assert noise is not None
+    assert noise.source == "replicates"
+    assert noise.total == pytest.approx(sigma, rel=0.4)

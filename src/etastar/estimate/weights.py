@@ -111,7 +111,10 @@ def settle(blocks: list[Block], choice: FitChoice) -> Settled:
         widths = [_leftover(blocks, [_wider(w, share) for w in weights], quantities) for share in WIDTHS]
         # the narrowest width at which every candidate can be judged
         leftover = next((w for w in widths if w and min(n.freedom for n in w.values()) >= FIRM), widths[-1])
-        noise = from_replicates(blocks, [_near(w) for w in weights])
+        # seeds tell noise from shape by themselves: as much of the curve speaks as it takes
+        noise = next(
+            (n for share in (*WIDTHS, 0.0) if (n := from_replicates(blocks, [_wider(w, share) for w in weights]))), None
+        )
         candidates = [candidate for width in widths for candidate in width.values()]
         if noise is None and candidates:
             noise = _believed(candidates)

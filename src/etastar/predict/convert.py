@@ -37,6 +37,10 @@ class EffMap(Protocol):
     @property
     def flags(self) -> tuple[Flag, ...]: ...
 
+    def covers(self, tokens: float) -> bool:
+        """Whether a run of so many tokens can be spoken of."""
+        ...
+
     def log2_lr(self, log2_eff_lr: ArrayLike, tokens: float) -> Array:
         """log2 η for log2 η_eff at `tokens`."""
         ...
@@ -83,6 +87,11 @@ class TransientMap:
             self.conditions, self.log2_correlation, self.log2_norm_ratio, np.asarray(log2_lr), np.asarray(tokens)
         )
 
+    def covers(self, tokens: float) -> bool:
+        """A run longer than its own warm-up and decay."""
+        known = self.conditions
+        return tokens / known.batch_tokens > known.warmup_steps + known.decay_steps
+
     def log2_lr(self, log2_eff_lr: ArrayLike, tokens: float) -> Array:
         """Invert through a fine table: mean η_eff rises with η."""
         table = _TABLE[_largest_log2_lr(self.conditions) > _TABLE]
@@ -120,6 +129,10 @@ class PolynomialMap:
     error: float
     flags: tuple[Flag, ...] = (Flag.MEASURED_MAP,)
 
+    def covers(self, tokens: float) -> bool:
+        """A polynomial speaks of anything."""
+        return True
+
     def log2_lr(self, log2_eff_lr: ArrayLike, tokens: float) -> Array:
         """Evaluate the quadratic."""
         e = np.asarray(log2_eff_lr, float) - self.center[0]
@@ -135,6 +148,10 @@ class MixedMap:
     mix: Array  # weights that extrapolate a line in log2 N to the target
     error: float
     flags: tuple[Flag, ...] = (Flag.MEASURED_MAP, Flag.MAP_ACROSS_PARAMS)
+
+    def covers(self, tokens: float) -> bool:
+        """Where every part does."""
+        return all(part.covers(tokens) for part in self.maps)
 
     def log2_lr(self, log2_eff_lr: ArrayLike, tokens: float) -> Array:
         """The line through what the measured sizes say."""

@@ -148,6 +148,10 @@ def _to_lr(evidence: Evidence, prediction: Prediction, allowed: NDArray[np.bool_
     if way is None or prediction.log2_value is None or prediction.value_redraws is None:
         return replace(prediction, log2_lr=None, lr_redraws=None, reason="too few runs to map η_eff back to η")
     tokens = prediction.target.tokens
+    if not way.covers(tokens):
+        return replace(
+            prediction, log2_lr=None, lr_redraws=None, reason="the target is no longer than the runs' warm-up and decay"
+        )
     centre = float(way.log2_lr(np.array([prediction.log2_value]), tokens)[0])
     redraws = way.log2_lr(prediction.value_redraws, tokens)
     # the map's own misses on its runs, drawn afresh (fixed seed: same question, same answer)
