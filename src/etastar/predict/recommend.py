@@ -7,7 +7,7 @@ whose expected ECR stays under 2 %, the price of the evidence, and every doubt a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from etastar.predict.strategies import Evidence, Prediction, predict_strategy
 from etastar.scale import Scale
 
 SAFE_ECR = 0.02
-NEARLY = 1.2
+NEARLY = 1.3
 TOO_WIDE = 6.0  # octaves from end to end: such an interval is no answer
 
 
@@ -72,10 +72,10 @@ def answer_from(evidence: Evidence, target: Scale, level: float) -> Answer:
     raw = [predict_strategy(evidence, axis, quantity, target) for axis in Axis for quantity in Quantity]
     tests = [backtest(evidence, p.axis, p.quantity, target) for p in raw]
     predictions = [widen(p, t) for p, t in zip(raw, tests, strict=True)]
-    chosen, reason = _choose(predictions, tests)
-    if chosen is None:
+    tied, reason = _choose(predictions, tests)
+    if not tied:
         return Answer(evidence.group.label, target, tuple(predictions), tuple(tests), None, reason)
-    recommendation = _recommend(evidence, predictions, tests, chosen, level)
+    recommendation = _recommend(evidence, predictions, tests, tied, level)
     width = recommendation.log2_interval[1] - recommendation.log2_interval[0]
     if width > TOO_WIDE:
         said = f"the best strategy's interval spans {width:.1f} octaves: these runs do not say more than a guess would"
@@ -83,25 +83,28 @@ def answer_from(evidence: Evidence, target: Scale, level: float) -> Answer:
     return Answer(evidence.group.label, target, tuple(predictions), tuple(tests), recommendation, None)
 
 
-def _choose(predictions: list[Prediction], tests: list[Backtest]) -> tuple[int | None, str | None]:
-    """The strategy with the smallest expected error: interval and back-test in one number.
+def _choose(predictions: list[Prediction], tests: list[Backtest]) -> tuple[list[int], str | None]:
+    """The strategies with the smallest expected error (interval and back-test in one number), best first.
 
-    Intervals as narrow as the narrowest, give or take NEARLY, are a tie, and the smaller error on the
-    held-out cells decides it.
+    Intervals as narrow as the narrowest, give or take NEARLY, are a tie. The smaller error on the
+    held-out cells decides whose answer is given; all of them make its interval, because runs that cannot
+    tell two strategies apart cannot say which of their answers is right.
     """
     possible = [k for k, p in enumerate(predictions) if p.log2_lr is not None]
     if not possible:
-        return None, "no strategy has cells enough: " + "; ".join(f"{p.name}: {p.reason}" for p in predictions[:4])
+        return [], "no strategy has cells enough: " + "; ".join(f"{p.name}: {p.reason}" for p in predictions[:4])
     tested = [k for k in possible if tests[k].trials] or possible
     narrowest = min(predictions[k].lr_sd for k in tested)
     close = [k for k in tested if predictions[k].lr_sd <= NEARLY * narrowest]
-    return min(close, key=lambda k: tests[k].rms_lr_error or 0.0), None
+    return sorted(close, key=lambda k: tests[k].rms_lr_error or 0.0), None
 
 
 def _recommend(
-    evidence: Evidence, predictions: list[Prediction], tests: list[Backtest], chosen: int, level: float
+    evidence: Evidence, predictions: list[Prediction], tests: list[Backtest], tied: list[int], level: float
 ) -> Recommendation:
-    prediction = predictions[chosen]
+    chosen = tied[0]
+    redraws = [found for k in tied if (found := predictions[k].lr_redraws) is not None]
+    prediction = replace(predictions[chosen], lr_redraws=np.concatenate(redraws))
     assert prediction.log2_lr is not None
     interval = prediction.interval(level, of_lr=True)
     assert interval is not None
