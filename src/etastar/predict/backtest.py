@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 HELD_OUT_PER_SIZE = 3
 # With no back-test a law is credited with this bend (octaves per octave²); with one, with less and less of it
-PRIOR_BEND = 0.015
+PRIOR_BEND = 0.01
 
 
 @dataclass(frozen=True)
