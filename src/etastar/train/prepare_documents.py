@@ -103,7 +103,7 @@ def _parquet_documents(source: Source, reading: Reading) -> Iterator[str]:
 def _hub_documents(source: Source, reading: Reading, skip: int) -> Iterator[str]:
     """Stream a Hugging Face data set; nothing but what is read is downloaded."""
     try:
-        import datasets
+        import datasets  # pyright: ignore[reportMissingImports] (extra: data)
     except ImportError as error:
         raise InputError(
             f"hf:{source.name} needs the package datasets", hint="pip install datasets, or give local files"
