@@ -49,3 +49,4 @@ class GraphedStep:
             self._result = self._engine.step(state, self._batch, self._row)
         for name, tensor in state.tensors().items():
             tensor.copy_(before[name])
+        state.refresh()
