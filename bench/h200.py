@@ -157,6 +157,29 @@ class Ours:
         """One step, replayed."""
         self.graphed.step(self.state, self.batch, self.rows[3])
 
+    def statistics_cost(self, steps: int) -> float:
+        """What statistics on every step add to a recorded step, as a fraction; the two are timed in turns."""
+        engine = Engine(self.spec, device=self.engine.device, micro_batch=self.engine.micro_batch)
+        quiet_rules = {name: rule_for(self.spec, name) for name in self.state.params}
+        quiet, nothing = FusedStep(quiet_rules, statistics=False), None
+
+        def move(*given: Any) -> torch.Tensor:
+            nonlocal nothing
+            quiet(*given)
+            if nothing is None:
+                nothing = torch.zeros(len(self.spec.lrs), 1, 6, device=engine.device, dtype=torch.float64)
+            return nothing
+
+        engine._move = move
+        without = GraphedStep(engine)
+        times: dict[str, list[float]] = {"with": [], "without": []}
+        for _ in range(3):
+            times["with"].append(timed(self.graph, steps=steps, warm=5))
+            times["without"].append(
+                timed(lambda: without.step(self.state, self.batch, self.rows[3]), steps=steps, warm=5)
+            )
+        return statistics.median(times["with"]) / statistics.median(times["without"]) - 1
+
     def parts(self, steps: int) -> dict[str, float]:
         """Median milliseconds of forward, loss, backward, gradient norms and optimizer with and without statistics."""
         engine, state, row = self.engine, self.state, self.rows[3]
@@ -250,6 +273,8 @@ def measure(shape: Shape, given: argparse.Namespace, rates: tuple[float, float])
         row["parts_ms"] = ours.parts(20)
     seconds = timed(ours.graph, steps=given.steps, warm=10)
     row["graph"] = _rates(shape, seconds, stack=shape.stack)
+    if given.kernels != "plain":
+        row["statistics"] = ours.statistics_cost(given.steps)
     ops, size = floor_seconds(shape, *rates)
     row["floor"] = {"operations_ms": ops * 1e3, "bytes_ms": size * 1e3}
     del ours
@@ -281,6 +306,8 @@ def _print(row: dict[str, Any]) -> None:
                 f"MFU {one['mfu']:5.1%}  {one['memory_gib']:6.1f} GiB  {ratio:5.2f}x",
                 flush=True,
             )
+    if "statistics" in row:
+        print(f"  statistics on every step: {row['statistics']:+.1%} of the step", flush=True)
     if "parts_ms" in row:
         print(f"  parts: {row['parts_ms']}", flush=True)
 

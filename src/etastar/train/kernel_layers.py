@@ -128,7 +128,7 @@ def norm_backward(
         dh, x, x if gain is None else gain.contiguous(), out, out, narrow, partial, rows, width, eps, programs,
         triton.cdiv(rows, tile * programs),
         BLOCK=block, ROWS=tile, ADD=dx is not None, NARROW=narrow is not out, GAIN=gain is not None,
-        LAYERNORM=kind == "layernorm", num_warps=4 if block <= 1024 else 8,
+        LAYERNORM=kind == "layernorm", num_warps=8,
     )  # fmt: skip
     return out, narrow, None if gain is None else partial.sum(1)
 
@@ -155,7 +155,7 @@ def _gelu(x, out, size, BLOCK: tl.constexpr):
 def gelu(x: Tensor) -> Tensor:
     """x·Φ(x)."""
     out = torch.empty_like(x)
-    _gelu[(triton.cdiv(x.numel(), 2048),)](x, out, x.numel(), BLOCK=2048, num_warps=8)
+    _gelu[(triton.cdiv(x.numel(), _TILE),)](x, out, x.numel(), BLOCK=_TILE, num_warps=8)
     return out
 
 
@@ -171,7 +171,7 @@ def _gelu_backward(grad, x, size, BLOCK: tl.constexpr):
 
 def gelu_backward(grad: Tensor, x: Tensor) -> Tensor:
     """The gradient to x, written over `grad`."""
-    _gelu_backward[(triton.cdiv(x.numel(), 2048),)](grad, x, x.numel(), BLOCK=2048, num_warps=8)
+    _gelu_backward[(triton.cdiv(x.numel(), _TILE),)](grad, x, x.numel(), BLOCK=_TILE, num_warps=8)
     return grad
 
 

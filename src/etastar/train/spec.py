@@ -159,7 +159,7 @@ class Execution(Settings):
     compile: Literal["auto", "off", "default", "max-autotune"] = "auto"  # auto: on CUDA
     kernels: Literal["auto", "triton", "plain"] = "auto"  # auto: Triton on CUDA; plain is the reference
     residual: Literal["auto", "fp32"] = "auto"  # the stream between blocks under Triton; auto: as the products
-    cuda_graph: bool = False  # CUDA: record a step and replay it; for small models
+    cuda_graph: bool | None = None  # CUDA: record a step and replay it; null: where steps are small
     deterministic: bool = False  # CUDA: bitwise repeatable kernels, slower
     checkpoint_every: Count = 1000  # steps
     log_every: Count = 100  # steps between trajectory rows
