@@ -1,6 +1,7 @@
 """How fast is a step against nanoGPT's on the same shape, and how far from the floor?
 
     python bench/h200.py --nanogpt PATH [--shapes w256,w768,...] [--out OUT] [--profile]
+    python bench/h200.py --scaling [--out OUT]                      (cost against stack, width and batch)
 
 PATH is a checkout of karpathy/nanoGPT (its model.py is imported as it is). Both train the same GPT on the same
 random tokens in one process: bf16 products, torch.compile, AdamW (fused in nanoGPT's case), no clipping. nanoGPT
@@ -20,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,7 @@ from etastar.train.graph import GraphedStep
 from etastar.train.head import CHUNK_ELEMENTS, losses_and_grads
 from etastar.train.kernel_step import FusedStep
 from etastar.train.optim import rule_for, step_table
-from etastar.train.presets import octaves
+from etastar.train.presets import octaves, rope
 from etastar.train.spec import EmbeddingSpec, Execution, ModelSpec, OptimizerSpec, ScheduleSpec, TrainSpec
 
 PEAK = 990e12  # dense bf16 by the datasheet: what MFU is stated against
@@ -283,6 +285,45 @@ def measure(shape: Shape, given: argparse.Namespace, rates: tuple[float, float])
     return row
 
 
+def scaling(given: argparse.Namespace) -> int:
+    """Tokens/s of the `rope` preset against the stack, the width and the batch, one at a time from a base."""
+    rows = []
+    base = {"width": 128, "stack": 11, "sequences": 32}
+    tries = [base | {"stack": stack} for stack in (1, 2, 4, 8, 11, 16, 24)]
+    tries += [base | {"width": width} for width in (192, 256, 384, 512)]
+    tries += [base | {"sequences": sequences} for sequences in (8, 16, 64, 128)]
+    for one in tries:
+        spec = rope(
+            width=one["width"],
+            lrs=octaves(-12, -12 + (one["stack"] - 1) / 4, per_octave=4),
+            batch_sequences=one["sequences"],
+            execution=Execution(device="cuda", residual="fp32"),
+        )
+        engine = Engine(spec, device=torch.device("cuda"), micro_batch=one["sequences"])
+        state, graphed = engine.fresh_state(), GraphedStep(engine)
+        table = step_table(spec, start=300, stop=301, horizon=None, device=engine.device)
+        batch = torch.randint(0, spec.model.vocab, (one["sequences"], spec.model.context + 1), device="cuda")
+        began = time.monotonic()
+        seconds = timed(partial(graphed.step, state, batch, table[0]), steps=given.steps, warm=5)
+        rate = spec.batch_tokens * one["stack"] / seconds
+        rows.append(one | {"ms": seconds * 1e3, "tokens_per_second": rate, "first_steps_s": time.monotonic() - began})
+        print(
+            f"width {one['width']:4d}  stack {one['stack']:3d}  batch {spec.batch_tokens:6d} tokens: "
+            f"{seconds * 1e3:7.2f} ms  {rate / 1e6:7.2f}M tokens/s",
+            flush=True,
+        )
+        del engine, state, graphed
+        _clear()
+        _write(given.out, "scaling.json", rows)
+    return 0
+
+
+def _write(out: Path | None, name: str, content: Any) -> None:
+    if out:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / name).write_text(json.dumps(content, indent=1))
+
+
 def _rates(shape: Shape, seconds: float, *, stack: int) -> dict[str, float]:
     rate = shape.tokens * stack / seconds
     return {
@@ -336,6 +377,7 @@ def main() -> int:
     """Measure the shapes that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT")
+    parser.add_argument("--scaling", action="store_true", help="cost against stack, width and batch; no peer")
     parser.add_argument("--shapes", default=",".join(SHAPES))
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--kernels", default="auto", choices=("auto", "plain", "triton"))
@@ -350,6 +392,8 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("error: no CUDA device\nhint: run it on a machine with a GPU", file=sys.stderr)
         return 2
+    if given.scaling:
+        return scaling(given)
     torch.set_float32_matmul_precision("high")
     rates = ceilings()
     print(
@@ -360,9 +404,7 @@ def main() -> int:
     rows = []
     for name in given.shapes.split(","):
         rows.append(measure(SHAPES[name], given, rates))
-        if given.out:
-            given.out.mkdir(parents=True, exist_ok=True)
-            (given.out / "h200.json").write_text(json.dumps({"rates": rates, "rows": rows}, indent=1))
+        _write(given.out, "h200.json", {"rates": rates, "rows": rows})
     return 0
 
 
