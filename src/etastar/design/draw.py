@@ -21,9 +21,27 @@ def simulate_plan(world: World, plan: StudyPlan, *, seed: int = 0, with_eff_lr: 
     """Draw the results of every run of a plan, with the world's noise and divergences."""
     rng = np.random.default_rng(seed)
     rows: list[dict[str, Any]] = []
+    optima = _optima(world, plan)
     for stack in plan.stacks:
-        rows += _stack_rows(world, plan, stack, rng, with_eff_lr)
+        rows += _stack_rows(world, plan, stack, optima, rng, with_eff_lr)
     return runs_table(rows)
+
+
+def _optima(world: World, plan: StudyPlan) -> dict[tuple[int, int], float]:
+    """log2 η* by (N, horizon): all cells of one decay in one go, because each is a search."""
+    by_decay: dict[float, dict[tuple[int, int], float]] = {}
+    for stack in plan.stacks:
+        training = plan.training_of(stack)
+        for horizon in stack.horizons:
+            cells = by_decay.setdefault(training.decay_of(horizon), {})
+            cells[training.params, horizon] = float(horizon * training.batch_tokens)
+    training = plan.training_of(plan.stacks[0])
+    found: dict[tuple[int, int], float] = {}
+    for cells in by_decay.values():
+        here = at_horizon(world, training, next(iter(cells))[1])
+        values = here.log2_optimal_lr([n for n, _ in cells], list(cells.values()))
+        found |= {cell: float(value) for cell, value in zip(cells, values, strict=True)}
+    return found
 
 
 def at_horizon(world: World, training: Training, horizon: float) -> World:
@@ -38,7 +56,12 @@ def at_horizon(world: World, training: Training, horizon: float) -> World:
 
 
 def _stack_rows(
-    world: World, plan: StudyPlan, stack: StackPlan, rng: np.random.Generator, with_eff_lr: bool
+    world: World,
+    plan: StudyPlan,
+    stack: StackPlan,
+    optima: dict[tuple[int, int], float],
+    rng: np.random.Generator,
+    with_eff_lr: bool,
 ) -> list[dict[str, Any]]:
     training, content = plan.training_of(stack), plan.content_of(stack)
     lrs = np.array(stack.lrs)
@@ -47,7 +70,7 @@ def _stack_rows(
     for horizon in sorted(stack.horizons):
         here = at_horizon(world, training, horizon)
         tokens = float(horizon * training.batch_tokens)
-        above = np.log2(lrs) - here.log2_optimal_lr(training.params, tokens)
+        above = np.log2(lrs) - optima[training.params, horizon]
         growth = 2.0 ** (world.noise_growth * np.maximum(above, 0))
         noise = growth * (trunk + world.branch_noise * rng.standard_normal(len(lrs)))
         loss = here.loss(lrs, training.params, tokens) + noise + world.seed_noise * rng.standard_normal()
