@@ -104,9 +104,10 @@ def _chosen(request: PlanRequest, target: Training, steps: float) -> list[tuple[
         return [(request.width, _ladder(request, target, target, steps, 1.0).horizons)]
     if axis == "model":
         return [(width, (round(steps),)) for width in _smaller_models(request, target)]
+    # the largest first: where a budget is too small, it is too small for that one, and its hint serves all
+    shares = sorted(_shares(request, target, steps), reverse=True)
     ladders = [
-        (width, _ladder(request, _training(request, width), target, steps, share).horizons)
-        for width, share in _shares(request, target, steps)
+        (width, _ladder(request, _training(request, width), target, steps, share).horizons) for width, share in shares
     ]
     return sorted(ladders)
 
@@ -114,17 +115,23 @@ def _chosen(request: PlanRequest, target: Training, steps: float) -> list[tuple[
 def _shares(request: PlanRequest, target: Training, steps: float) -> list[tuple[int, float]]:
     """(width, share of the budget): half for the target's model, or what its smallest ladder needs.
 
-    Where that would leave the smaller models less than a fifth, the plan goes without the target's model.
+    Where that would leave the smaller models too little, the plan goes without the target's model.
     """
     assert request.budget is not None
     smaller = tuple(w for w in request.widths if w != request.width) or halves(request.width, target.head_dim)
     if not smaller:
         raise SpecError(f"--width: there is no model smaller than {request.width}", hint="--axis data")
-    needed = 1.001 * smallest_cost(target, _cost(request, target)) / (steps * request.budget.ratio)
-    own = max(0.5, needed)
-    if own > 0.8:
+    own = max(0.5, 1.001 * _smallest(request, target, target, steps) / request.budget.ratio)
+    rest = (1 - own) / len(smaller)
+    models = [_training(request, width) for width in smaller]
+    if any(_smallest(request, model, target, steps) > rest * request.budget.ratio for model in models):
         return [(width, 1 / len(smaller)) for width in smaller]
-    return [(request.width, own), *((width, (1 - own) / len(smaller)) for width in smaller)]
+    return [(request.width, own), *((width, rest) for width in smaller)]
+
+
+def _smallest(request: PlanRequest, model: Training, target: Training, steps: float) -> float:
+    """The budget that the smallest ladder of a model needs."""
+    return smallest_cost(model, _cost(request, model)) * model.params / (steps * target.params)
 
 
 def _within_budget(
@@ -164,7 +171,7 @@ def _ladder(request: PlanRequest, model: Training, target: Training, steps: floa
     allowance = request.budget.ratio * share * steps * size
     found = ladder(allowance, model, cost, longest=steps, count=request.count)
     if found is None:
-        needed = smallest_cost(model, cost) / (steps * size * share)
+        needed = _smallest(request, model, target, steps) / share
         which = f"{request.count} horizons" if request.count else "two horizons"
         raise SpecError(
             f"--budget: {request.budget.ratio:g} of the {_unit(request)} buys {allowance:.0f} steps at width "
