@@ -12,7 +12,6 @@ real sweeps, where the held-out half's own estimate stands for the truth (so its
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -55,24 +54,17 @@ def plan_of(horizons: tuple[int, ...], target: Scale) -> StudyPlan:
     )
 
 
-@dataclass(frozen=True)
-class Line:
-    """Expected beside realised: medians and 90th percentiles of |log2 error|, and mean ECR."""
-
-    name: str
-    expected: list[tuple[float, float]]  # median and 90 % of each expectation
-    realised: list[float]
-    expected_ecr: float | None = None
-    realised_ecr: float | None = None
-
-    def show(self) -> None:
-        middle, high = np.median(self.expected, axis=0)
-        came, came_high = np.quantile(self.realised, [0.5, 0.9])
-        text = f"{self.name:44s} {middle:8.3f} {came:9.3f} {middle / max(came, 1e-9):7.2f}"
-        text += f" {high:8.3f} {came_high:9.3f} {high / max(came_high, 1e-9):7.2f}"
-        if self.expected_ecr is not None and self.realised_ecr is not None:
-            text += f" {self.expected_ecr:9.2%} {self.realised_ecr:9.2%}"
-        print(text, flush=True)
+def show(name: str, expected: list[Expectation], realised: Expectation) -> None:
+    """Expected (the median study's) beside realised; an abstention counts alike in both."""
+    middle, high, ecr, silent = np.median(
+        [(e.median_error, e.high_error, e.mean_ecr, e.abstained / e.worlds) for e in expected], axis=0
+    )
+    print(
+        f"{name:44s} {middle:8.3f} {realised.median_error:9.3f} {middle / realised.median_error:6.2f} "
+        f"{high:8.3f} {realised.high_error:9.3f} {ecr:9.2%} {realised.mean_ecr:9.2%} "
+        f"{silent:7.0%} {realised.abstained / realised.worlds:8.0%}",
+        flush=True,
+    )
 
 
 def simulated(studies: int, worlds: int, replays: int) -> None:
@@ -83,34 +75,22 @@ def simulated(studies: int, worlds: int, replays: int) -> None:
     target = Scale(params, float(last * blank.batch_tokens_of(blank.stacks[0])))
     plan = plan_of(small, target)
     for name, world in SETTINGS.items():
-        expected: list[tuple[float, float]] = []
-        ecrs: list[float] = []
+        expected: list[Expectation] = []
         realised: list[Trial] = []
         for index in range(studies):
             (half,) = build_groups(simulate_plan(world, plan, seed=1000 + index))
             drawn = worlds_from(half, plan, worlds, seed=index)
-            found = expect(plan, drawn, seed=10_000 * (index + 1))
-            expected.append((found.median_error, found.high_error))
-            ecrs.append(found.mean_ecr)
+            expected.append(expect(plan, drawn, seed=10_000 * (index + 1)))
             realised += [try_plan(plan, world, seed=1000 + index)]
             # the same dials with fresh noise: the calibrating study's own error is one draw of many
             realised += [try_plan(plan, world, seed=500_000 + 100 * index + k) for k in range(replays)]
-        errors, paid = _answers(realised)
-        Line(f"same dials: {name}", expected, errors, float(np.mean(ecrs)), paid).show()
+        show(f"same dials: {name}", expected, Expectation.of(realised))
         others = [other for key, other in SETTINGS.items() if key != name]
-        errors, paid = _answers([try_plan(plan, w, seed=900_000 + k) for k in range(replays) for w in others])
-        Line("  calibrated there, other dials", expected, errors, float(np.mean(ecrs)), paid).show()
-    errors, paid = _answers([try_plan(plan, w, seed=7) for w in prior_worlds(plan, worlds, seed=77)])
-    prior = expect(plan, prior_worlds(plan, worlds, seed=3), seed=3)
-    Line(
-        "priors, other draws of the same priors", [(prior.median_error, prior.high_error)], errors, prior.mean_ecr, paid
-    ).show()
-
-
-def _answers(trials: list[Trial]) -> tuple[list[float], float]:
-    errors = [abs(t.log2_error) for t in trials if t.log2_error is not None]
-    ecrs = [t.ecr for t in trials if t.ecr is not None]
-    return errors, float(np.mean(ecrs)) if ecrs else float("nan")
+        elsewhere = [try_plan(plan, w, seed=900_000 + k) for k in range(2 * replays) for w in others]
+        show("  calibrated there, other dials", expected, Expectation.of(elsewhere))
+    prior = expect(plan, prior_worlds(plan, 2 * worlds, seed=3), seed=3)
+    came = [try_plan(plan, w, seed=500 + k) for k in range(2 * replays) for w in SETTINGS.values()]
+    show("priors, the four dials", [prior], Expectation.of(came))
 
 
 def real(
@@ -197,8 +177,8 @@ def main() -> None:
     parser.add_argument("--where", default=None)
     asked = parser.parse_args()
     head = (
-        f"{'|log2 error| at the largest D':44s} {'expected':>8s} {'realised':>9s} {'ratio':>7s} "
-        f"{'90 %':>8s} {'90 %':>9s} {'ratio':>7s} {'ECR exp.':>9s} {'realised':>9s}"
+        f"{'|log2 error| at the largest D':44s} {'expected':>8s} {'realised':>9s} {'ratio':>6s} "
+        f"{'90 %':>8s} {'realised':>9s} {'mean ECR':>9s} {'realised':>9s} {'silent':>7s} {'realised':>8s}"
     )
     print(head, "-" * len(head), sep="\n")
     if asked.studies:
@@ -206,11 +186,8 @@ def main() -> None:
     for path in asked.runs:
         pairs = real(path, asked.map, asked.group, asked.where, asked.worlds)
         if pairs:
-            Line(
-                f"{path.stem} ({len(pairs)} sweeps)",
-                [(e.median_error, e.high_error) for e, _ in pairs],
-                [r for _, r in pairs],
-            ).show()
+            came = Expectation.of([Trial(error, 0.0, True) for _, error in pairs])
+            show(f"{path.stem} ({len(pairs)} sweeps)", [e for e, _ in pairs], came)
         else:
             print(f"{path.stem}: no sweep with three D or more whose smaller half predicts")
 

@@ -1,11 +1,14 @@
 """`etastar plan`: a file and a table, edited files priced again, and plans that cannot be."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
 
+import etastar
 from etastar.plan.study_plan import load_plan
 
 ASK = ("--preset", "gpt2", "--width", "2048", "--tokens", "100B")
@@ -161,6 +164,8 @@ def test_optimize_writes_the_best_plan(cli, here):
 def test_planning_does_not_need_torch(tmp_path):
     arguments = ["etastar", "plan", *ASK, "--budget", "0.2", "--worlds", "1"]
     code = f"import sys; sys.modules['torch'] = None; sys.argv = {arguments!r}; import etastar.cli; etastar.cli.main()"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    source = {**os.environ, "PYTHONPATH": str(Path(etastar.__file__).resolve().parents[1])}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=source, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "plan.yaml").exists()

@@ -1,7 +1,7 @@
 """In which worlds may a study of the user's own have been run? Draws around its law, its losses and its noise.
 
 Every draw takes one redraw of the optima (so that errors along a trunk stay together), lays a line through it, bends
-it by as much as a law is credited with, and takes shape and noise from the fits. What the study cannot tell
+it by as much as its back-test shows, and takes shape and noise from the fits. What the study cannot tell
 (asymmetry far out, the slope along an axis that it did not vary) comes from the priors.
 """
 
@@ -40,6 +40,7 @@ class StudyLaw:
     quantity: Quantity
     redraws: Array  # (B, p): intercept at the centre and slopes
     curvature: Array  # per cell, excess loss an octave²
+    bend: float  # octaves an octave² that its back-test shows, or that a law without one is credited with
     weight: float  # how far the back-test believes in it
 
 
@@ -91,9 +92,10 @@ def _law(evidence: Evidence, estimates: Estimates, centre: tuple[float, float], 
         redraws = np.column_stack([redraws, np.full(len(redraws), np.nan)])
     bends = np.array([estimates.optima[k].curvature for k in cells])
     axis = Axis.DATA if same_params(estimates, target.params) is not None else Axis.JOINT
-    missed = backtest(evidence, axis, estimates.quantity, target).rms_lr_error
-    weight = 1.0 / ((missed or 0.0) ** 2 + ERROR_FLOOR**2)
-    return StudyLaw(estimates.quantity, redraws, 0.5 * bends[np.isfinite(bends) & (bends > 0)], weight)
+    tested = backtest(evidence, axis, estimates.quantity, target)
+    weight = 1.0 / ((tested.rms_lr_error or 0.0) ** 2 + ERROR_FLOOR**2)
+    bend = max(tested.bend(of_lr=estimates.quantity is Quantity.LR), PRIOR_BEND)
+    return StudyLaw(estimates.quantity, redraws, 0.5 * bends[np.isfinite(bends) & (bends > 0)], bend, weight)
 
 
 def _draw(
@@ -120,7 +122,7 @@ def _draw(
         "slope_params": slope_params if np.isfinite(slope_params) else float(rng.uniform(-0.5, 0.0)),
     }
     where = Centre(2.0 ** centre[1], 2.0 ** centre[0], float(lr_law.redraws[row, 0]))
-    bend = float(rng.normal(0.0, PRIOR_BEND))
+    bend = float(rng.normal(0.0, law.bend))
     training = plan.training_of(plan.stacks[0])
     return anchored(dials | own, training, where, slope=float(law.redraws[row, 1]), bend=bend)
 
