@@ -107,6 +107,10 @@ def simulated(studies: int, rule: AdaptiveRule, first_seed: int) -> None:
         if not setting.name.startswith("grid too"):
             everything += outcomes
     report("POOLED, grid about η*", everything)
+    both = np.array([o.predicted for o in everything])
+    both = both[np.isfinite(both).all(axis=1)]
+    rms = np.sqrt((both**2).mean(axis=0))
+    print(f"rms error at the target where both answer: adaptive {rms[0]:.3f}, plain {rms[1]:.3f} ({len(both)} studies)")
 
 
 def report(name: str, outcomes: list[Outcome]) -> None:
@@ -167,6 +171,7 @@ def main() -> None:
     parser.add_argument("runs", nargs="*", type=Path, help="complete sweeps to replay")
     parser.add_argument("--studies", type=int, default=10, help="simulated sweeps a setting; 0: none")
     parser.add_argument("--tuning", action="store_true", help="compare margins, on other seeds")
+    parser.add_argument("--seed", type=int, default=0, help="of the first simulated sweep")
     parser.add_argument("--map", default=None)
     parser.add_argument("--group", default=None)
     parser.add_argument("--decay", default=None)
@@ -177,7 +182,7 @@ def main() -> None:
             simulated(asked.studies, AdaptiveRule(keep_above=keep), 50_000)
         return
     if asked.studies:
-        simulated(asked.studies, AdaptiveRule(), 0)
+        simulated(asked.studies, AdaptiveRule(), asked.seed)
     played = [one for path in asked.runs for one in real(path, asked.map, asked.group, asked.decay, AdaptiveRule())]
     if played:
         fractions = [one.fraction for one in played]

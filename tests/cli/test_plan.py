@@ -83,7 +83,8 @@ def test_the_expected_error_is_said_and_repeats(cli, here, runs):
     own = cli(*ask, "--from", runs).json["expected"]
     assert own != first
     assert "like those of your study" in cli(*ask[:-2], "--force", "--from", runs).stdout
-    cli(*ask, "--from", here / "nothing.csv").refused("nothing.csv")
+    cli(*ask, "--out", "new.yaml", "--from", here / "nothing.csv").refused("nothing.csv")
+    assert not (here / "new.yaml").exists()
 
 
 def test_a_plan_that_is_there_is_not_lost(cli, here):

@@ -6,49 +6,40 @@ With the path of a plan it prices that file as it stands, edited or not.
 from __future__ import annotations
 
 import contextlib
-import enum
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from etastar.cli.options import Json, print_json
+from etastar.cli.plan_request import (
+    Counts,
+    PlanAxis,
+    Switch,
+    between,
+    read_budget,
+    read_hardware,
+    read_learning_rates,
+    read_specification,
+    read_tokens,
+    read_whole_numbers,
+    smaller_widths,
+)
 from etastar.cli.plan_show import Watch, plan_json, show_expectation, show_found, show_plan
-from etastar.errors import InputError, SpecError
-from etastar.plan.make import MOST_SEEDS, PlanRequest, make_plan, octaves, spec_without_choices
+from etastar.errors import InputError
+from etastar.plan.make import MOST_SEEDS, PlanRequest, make_plan, spec_without_choices
 from etastar.plan.price import price_plan
-from etastar.plan.study_plan import Budget, Hardware, StudyPlan, load_plan
-from etastar.scale import parse_number, parse_positive
+from etastar.plan.study_plan import StudyPlan, load_plan
+from etastar.scale import parse_positive
 
 if TYPE_CHECKING:
+    from etastar.design.expect import Expectation
+    from etastar.design.search import Found
     from etastar.simulate import World
-    from etastar.train.spec import TrainSpec
 
 MOST_WORLDS = 10_000
-
-
-class PlanAxis(enum.StrEnum):
-    """Along what the runs of a plan approach the target."""
-
-    DATA = "data"
-    MODEL = "model"
-    BOTH = "both"
-
-
-class Counts(enum.StrEnum):
-    """How a budget is counted."""
-
-    PAPER = "paper"
-    TRUE = "true"
-
-
-class Switch(enum.StrEnum):
-    """On or off."""
-
-    ON = "on"
-    OFF = "off"
+LEAST_SEARCHED = 6  # worlds of a search, in three rounds
 
 
 def plan_command(
@@ -113,51 +104,41 @@ def plan_command(
             raise InputError(f"--{next(iter(asked))}: not beside a plan that is there", hint=f"edit {plan}")
         whole = load_plan(plan)
     else:
-        machine = _hardware(gpu, gpus, mfu)
-        # what the stacks share
-        content = _specification(
+        machine = read_hardware(gpu, gpus, mfu)
+        content = read_specification(
             preset, spec, width, layers, optimizer, corpus, batch=batch, warmup=warmup, decay=decay
         )
-        whole = make_plan(
-            PlanRequest(
-                name=name or f"{preset or 'study'}-{width}",
-                spec=spec_without_choices(content),
-                width=content["model"]["width"],
-                tokens=_needed(tokens, "--tokens", "the target's D, e.g. --tokens 100B"),
-                lrs=_learning_rates(lrs) if lrs is not None else tuple(content["lrs"]),
-                budget=_budget(budget, cost, axis),
-                seeds=_between(seeds, "--seeds", 1, MOST_SEEDS),
-                widths=_widths(widths, preset, axis, content),
-                horizons=_whole_numbers(horizons, "--horizons") if horizons is not None else (),
-                count=None if points is None else _between(points, "--points", 2, 100),
-                lrs_a_stack=None if stack is None else _between(stack, "--stack", 1, 10_000),
-                hardware=machine,
-                tokens_per_second=None
-                if tokens_per_second is None
-                else parse_positive(tokens_per_second, what="--tokens-per-second"),
-                adaptive=adaptive is Switch.ON,
-            )
+        speed = None if tokens_per_second is None else parse_positive(tokens_per_second, what="--tokens-per-second")
+        request = PlanRequest(
+            name=name or f"{preset or 'study'}-{content['model']['width']}",
+            spec=spec_without_choices(content),
+            width=content["model"]["width"],
+            tokens=read_tokens(tokens),
+            lrs=read_learning_rates(lrs) if lrs is not None else tuple(content["lrs"]),
+            budget=read_budget(budget, cost, axis),
+            seeds=between(seeds, "--seeds", 1, MOST_SEEDS),
+            widths=smaller_widths(widths, preset, axis, content),
+            horizons=read_whole_numbers(horizons, "--horizons") if horizons is not None else (),
+            count=None if points is None else between(points, "--points", 2, 100),
+            lrs_a_stack=None if stack is None else between(stack, "--stack", 1, 10_000),
+            hardware=machine,
+            tokens_per_second=speed,
+            adaptive=adaptive is Switch.ON,
         )
-        if not optimize:
-            _write(whole, out, force=force)
+        whole = make_plan(request)
     console = Console(stderr=as_json, highlight=False)
     found = expectation = None
     if optimize:
-        found = _optimized(whole, study, where, max(worlds, 6), seed, console)
+        out = out if plan is None else plan.with_name(f"{plan.stem}-optimized{plan.suffix}")
+        _refuse_to_lose(out, None, force=force)
+        found = _optimized(whole, study, where, max(worlds, LEAST_SEARCHED), seed, console)
         whole = found.best.plan
-        target = out if plan is None else plan.with_name(f"{plan.stem}-optimized{plan.suffix}")
-        _write(whole, target, force=force)
-        out = target
-    elif worlds and whole.target is not None:
-        from etastar.design.expect import expect
-
-        with Watch(console, "the plan in simulated worlds") as watch:
-            expectation = expect(
-                whole,
-                _worlds(whole, study, where, worlds, seed),
-                seed=seed,
-                each=lambda done: watch.tell("the plan in simulated worlds", done, worlds),
-            )
+    elif plan is None:
+        _refuse_to_lose(out, whole.to_yaml(), force=force)
+    if worlds and not optimize and whole.target is not None:
+        expectation = _expected(whole, study, where, worlds, seed, console)
+    if plan is None or optimize:
+        _write(whole, out)
     if as_json:
         print_json(plan_json(whole, price_plan(whole), expectation, found))
         return
@@ -168,8 +149,8 @@ def plan_command(
         show_expectation(console, expectation, study)
     if plan is None or optimize:
         console.print(f"\nwrote {out}", markup=False)
-        if corpus is None and spec is None and plan is None:
-            console.print("name spec.data.corpus in it (or --corpus) before you launch", markup=False)
+    if plan is None and corpus is None and spec is None:
+        console.print("name spec.data.corpus in it (or --corpus) before you launch", markup=False)
 
 
 _MAKING = ("preset", "spec", "width", "tokens", "budget", "lrs", "horizons", "points", "widths", "corpus", "stack")
@@ -180,161 +161,6 @@ def _refuse_extremes(*, worlds: int, seed: int) -> None:
         raise InputError(f"--worlds: {worlds} is not between 0 and {MOST_WORLDS}", hint="24 is the default")
     if not 0 <= seed < 2**32:
         raise InputError(f"--seed: {seed} is not between 0 and 2^32", hint="0 is the default")
-
-
-def _hardware(gpu: str, gpus: int, mfu: float) -> Hardware:
-    if not 0 < mfu <= 1:
-        raise InputError(f"--mfu: {mfu} is not between 0 and 1", hint="0.4 is common for a GPT in bf16")
-    try:
-        return Hardware(gpu=gpu, gpus=_between(gpus, "--gpus", 1, 1_000_000), mfu=mfu)
-    except SpecError as error:
-        raise InputError(f"--{error.message}", hint=error.hint.partition(";")[0]) from None
-
-
-def _specification(
-    preset: str | None,
-    path: Path | None,
-    width: int | None,
-    layers: int,
-    optimizer: str,
-    corpus: str | None,
-    *,
-    batch: int | None,
-    warmup: int | None,
-    decay: int | None,
-) -> dict[str, Any]:
-    """The training specification of the target's model, whole and checked."""
-    from etastar.train import presets
-    from etastar.train.spec_file import build_spec, load_spec
-
-    if (preset is None) == (path is None):
-        raise InputError(
-            "give a plan, --preset or --spec",
-            hint="etastar plan --preset gpt2 --width 2048 --tokens 100B --budget 0.2",
-        )
-    if path is not None:
-        content = load_spec(path).model_dump(mode="json")
-        content["model"] |= {} if width is None else {"width": width}
-    else:
-        if width is None:
-            raise InputError("--width is missing", hint="the width of the target's model, e.g. --width 2048")
-        if optimizer not in ("adamw", "adam", "adamh", "muonh"):
-            raise InputError(f"--optimizer: {optimizer[:40]!r} is not known", hint="adamw, adam, adamh or muonh")
-        data = _data(corpus)
-        if preset == "gpt2":
-            if width not in presets.PAPER_WIDTHS:
-                listed = ", ".join(map(str, presets.PAPER_WIDTHS))
-                raise InputError(
-                    f"--width: {width} is not a width of the preset gpt2 ({listed})",
-                    hint="take one of them, or another model with --spec spec.yaml",
-                )
-            made: TrainSpec = presets.gpt2(width=width, optimizer=optimizer, **data)
-        elif preset == "rope":
-            made = presets.rope(
-                width=_between(width, "--width", 1, 10**6),
-                layers=_between(layers, "--layers", 1, 10_000),
-                optimizer=optimizer,
-                **data,
-            )
-        else:
-            raise InputError(f"--preset: {str(preset)[:40]!r} is not known", hint="gpt2 or rope")
-        content = made.model_dump(mode="json")
-    content |= {} if batch is None else {"batch_sequences": batch}
-    content["schedule"] |= {k: v for k, v in (("warmup_steps", warmup), ("decay_steps", decay)) if v is not None}
-    if batch is not None or warmup is not None or decay is not None or width is not None:
-        # horizons are chosen later: a long one stands in, so that the rest is checked
-        content = build_spec(content | {"horizons": [10**12]}, where="plan").model_dump(mode="json")
-    return content
-
-
-def _data(corpus: str | None) -> dict[str, Any]:
-    """The preset's data: its own vocabulary until a corpus is named."""
-    from etastar.train.spec import DataSpec
-
-    if corpus is None:
-        return {}
-    if corpus == "synthetic":
-        data = DataSpec()
-        return {"data": data, "vocab": data.synthetic_vocab, "eval_tokens": 32_768}
-    data = DataSpec(corpus=corpus)
-    if corpus == "default":
-        return {"data": data, "vocab": math.ceil(data.default_vocab / 64) * 64}
-    from etastar.train.data import Corpus
-
-    return {"data": data, "vocab": math.ceil(Corpus.open(corpus).vocab / 64) * 64}
-
-
-def _budget(text: str | None, cost: Counts, axis: PlanAxis) -> Budget | None:
-    if text is None:
-        return None
-    stripped = text.strip()
-    ratio = parse_positive(stripped.removesuffix("%"), what="--budget") / (100 if stripped.endswith("%") else 1)
-    if not 1e-9 <= ratio <= 1e6:
-        raise InputError(f"--budget: {text} is not between 1e-9 and 1e6", hint="0.2 is a fifth")
-    return Budget(ratio=ratio, counts=cost.value, axis=axis.value)
-
-
-def _widths(text: str | None, preset: str | None, axis: PlanAxis, content: dict[str, Any]) -> tuple[int, ...]:
-    """The smaller models that a plan may use: typed, the preset's, or multiples of the head dimension."""
-    own, head = int(content["model"]["width"]), int(content["model"]["head_dim"])
-    if text is not None:
-        chosen = _whole_numbers(text, "--widths")
-    elif axis is PlanAxis.MODEL and preset == "gpt2":
-        from etastar.train.presets import PAPER_WIDTHS
-
-        chosen = tuple(w for w in PAPER_WIDTHS if w < own)
-    elif axis is PlanAxis.MODEL:
-        scales = {max(round(own / 2 ** (k / 2) / head), 1) * head for k in range(1, 7)}
-        chosen = tuple(sorted(w for w in scales if w < own))
-    else:
-        return ()
-    for width in chosen:
-        if width % head:
-            raise InputError(
-                f"--widths: {width} is not a multiple of head_dim {head}", hint=f"take {-(-width // head) * head}"
-            )
-    return chosen
-
-
-def _learning_rates(text: str) -> tuple[float, ...]:
-    """ "2^-10,2^-9" or "2^-15:2^-7:0.5", ends included."""
-    parts = text.split(":")
-    if len(parts) == 1:
-        found = tuple(parse_positive(part, what="--lrs") for part in text.split(",") if part.strip())
-    elif len(parts) == 3:
-        low, high = (math.log2(parse_positive(part, what="--lrs")) for part in parts[:2])
-        step = parse_positive(parts[2], what="--lrs")
-        if not 0 <= (high - low) / step < 1000:
-            raise InputError(f"--lrs: {text[:40]!r} holds no or too many values", hint="write 2^-15:2^-7:0.5")
-        found = octaves(low, high, step)
-    else:
-        raise InputError(f"--lrs: {text[:40]!r} is neither a list nor FROM:TO:OCTAVES", hint="write 2^-15:2^-7:0.5")
-    if len(set(found)) < 3:
-        raise InputError(f"--lrs: {len(set(found))} learning rates make no curve", hint="at least three, better nine")
-    return tuple(sorted(set(found)))
-
-
-def _whole_numbers(text: str, what: str) -> tuple[int, ...]:
-    values = [parse_positive(part, what=what) for part in text.split(",") if part.strip()]
-    broken = [v for v in values if not v.is_integer() or v > 10**15]
-    if broken or not values:
-        raise InputError(f"{what}: {text[:40]!r} is not a list of whole numbers", hint="e.g. 10000,20000,40000")
-    return tuple(sorted({int(v) for v in values}))
-
-
-def _needed(text: str | None, what: str, hint: str) -> float:
-    if text is None:
-        raise InputError(f"{what} is missing", hint=hint)
-    value = parse_number(text, what=what)
-    if not 1 <= value <= 1e18:
-        raise InputError(f"{what}: {text} is not between 1 and 1e18", hint=hint)
-    return value
-
-
-def _between(value: int, what: str, low: int, high: int) -> int:
-    if not low <= value <= high:
-        raise InputError(f"{what}: {value} is not between {low} and {high}", hint="see etastar plan --help")
-    return value
 
 
 def _worlds(plan: StudyPlan, study: Path | None, where: str | None, count: int, seed: int) -> list[World]:
@@ -354,7 +180,20 @@ def _worlds(plan: StudyPlan, study: Path | None, where: str | None, count: int, 
     return worlds_from(groups[0], plan, count, seed=seed)
 
 
-def _optimized(plan: StudyPlan, study: Path | None, where: str | None, count: int, seed: int, console: Console) -> Any:
+def _expected(
+    plan: StudyPlan, study: Path | None, where: str | None, count: int, seed: int, console: Console
+) -> Expectation:
+    from etastar.design.expect import expect
+
+    drawn = _worlds(plan, study, where, count, seed)
+    what = "the plan in simulated worlds"
+    with Watch(console, what) as watch:
+        return expect(plan, drawn, seed=seed, each=lambda done: watch.tell(what, done, count))
+
+
+def _optimized(
+    plan: StudyPlan, study: Path | None, where: str | None, count: int, seed: int, console: Console
+) -> Found:
     from etastar.design.search import optimize
 
     every = _worlds(plan, study, where, 2 * count, seed)
@@ -362,21 +201,24 @@ def _optimized(plan: StudyPlan, study: Path | None, where: str | None, count: in
         return optimize(plan, every[:count], every[count:], seed=seed, progress=watch.tell)
 
 
-def _write(plan: StudyPlan, out: Path, *, force: bool) -> None:
-    """Write beside the target first, so that a broken write leaves the old file whole."""
-    text = plan.to_yaml()
+def _refuse_to_lose(out: Path, text: str | None, *, force: bool) -> None:
+    """A plan that is there may have been edited: it is not written over unasked, unless it is the same."""
     try:
-        if out.exists() and not force and out.read_text(encoding="utf-8") != text:
-            raise InputError(
-                f"--out: {out.name!r} is there and differs", hint="--force writes over it, or name another"
-            )
-        partial = out.with_name(f".{out.name}.partial")
-        try:
-            partial.write_text(text, encoding="utf-8")
-            partial.replace(out)
-        finally:
-            with contextlib.suppress(OSError):
-                partial.unlink(missing_ok=True)
+        if out.exists() and not force and (text is None or out.read_text(encoding="utf-8") != text):
+            raise InputError(f"--out: {out.name!r} is there already", hint="--force writes over it, or name another")
     except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or "not a text file"
+        raise InputError(f"--out: {str(out)[:60]!r}: {said}", hint="choose another place") from None
+
+
+def _write(plan: StudyPlan, out: Path) -> None:
+    """Write beside the target first, so that a broken write leaves the old file whole."""
+    partial = out.with_name(f".{out.name}.partial")
+    try:
+        partial.write_text(plan.to_yaml(), encoding="utf-8")
+        partial.replace(out)
+    except (OSError, ValueError) as error:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
         said = getattr(error, "strerror", None) or str(error)
         raise InputError(f"--out: cannot write {str(out)[:60]!r}: {said}", hint="choose another place") from None

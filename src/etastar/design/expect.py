@@ -13,6 +13,7 @@ import numpy as np
 
 from etastar.design.draw import at_horizon, simulate_plan
 from etastar.design.priors import measures_eff_lr, target_of
+from etastar.errors import SpecError
 from etastar.estimate.cells import build_groups
 from etastar.estimate.estimates import Options
 from etastar.laws.loss import LossLaw
@@ -76,7 +77,13 @@ def try_plan(plan: StudyPlan, world: World, *, seed: int) -> Trial:
     """Carry the plan out in one world and look up how good its answer is."""
     params, tokens = target_of(plan)
     runs = simulate_plan(world, plan, seed=seed, with_eff_lr=measures_eff_lr(plan))
-    (group,) = build_groups(runs)
+    groups = build_groups(runs)
+    if len(groups) > 1:
+        raise SpecError(
+            f"the plan's stacks make {len(groups)} groups ({groups[0].label} …), which no law may mix",
+            hint="train all stacks with one batch, optimizer and schedule, or make a plan of each",
+        )
+    (group,) = groups
     said = answer(group, Scale(params, tokens), Options(replicates=REPLICATES, seed=seed)).recommended
     if said is None:
         return Trial(None, None, False)

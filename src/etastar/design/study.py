@@ -1,7 +1,7 @@
 """In which worlds may a study of the user's own have been run? Draws around its law, its losses and its noise.
 
 Every draw takes one redraw of the optima (so that errors along a trunk stay together), lays a line through it, bends
-it by as much as its back-test shows, and takes shape and noise from the fits. What the study cannot tell
+it by as much as a law may bend, and takes shape and noise from the fits. What the study cannot tell
 (asymmetry far out, the slope along an axis that it did not vary) comes from the priors.
 """
 
@@ -21,7 +21,7 @@ from etastar.estimate.noise import Noise, sigma_scales
 from etastar.laws.loglinear import Axis, cell_weights
 from etastar.laws.loss import fit_loss_law
 from etastar.plan.study_plan import StudyPlan
-from etastar.predict.backtest import PRIOR_BEND, backtest
+from etastar.predict.backtest import backtest
 from etastar.predict.convert import Conditions, TransientMap, fit_map
 from etastar.predict.points import same_params
 from etastar.predict.strategies import Evidence
@@ -29,6 +29,7 @@ from etastar.scale import Scale
 from etastar.simulate import Shape, Straight, World
 
 Array = NDArray[np.float64]
+STUDY_BEND = 0.01  # octaves an octave²
 ERROR_FLOOR = 0.05  # octaves: below this, two back-tests are equally good
 DATA_POWER = 0.28  # Chinchilla's exponent, where the study does not pin down its own
 
@@ -40,7 +41,6 @@ class StudyLaw:
     quantity: Quantity
     redraws: Array  # (B, p): intercept at the centre and slopes
     curvature: Array  # per cell, excess loss an octave²
-    bend: float  # octaves an octave² that its back-test shows, or that a law without one is credited with
     weight: float  # how far the back-test believes in it
 
 
@@ -94,8 +94,7 @@ def _law(evidence: Evidence, estimates: Estimates, centre: tuple[float, float], 
     axis = Axis.DATA if same_params(estimates, target.params) is not None else Axis.JOINT
     tested = backtest(evidence, axis, estimates.quantity, target)
     weight = 1.0 / ((tested.rms_lr_error or 0.0) ** 2 + ERROR_FLOOR**2)
-    bend = max(tested.bend(of_lr=estimates.quantity is Quantity.LR), PRIOR_BEND)
-    return StudyLaw(estimates.quantity, redraws, 0.5 * bends[np.isfinite(bends) & (bends > 0)], bend, weight)
+    return StudyLaw(estimates.quantity, redraws, 0.5 * bends[np.isfinite(bends) & (bends > 0)], weight)
 
 
 def _draw(
@@ -122,7 +121,7 @@ def _draw(
         "slope_params": slope_params if np.isfinite(slope_params) else float(rng.uniform(-0.5, 0.0)),
     }
     where = Centre(2.0 ** centre[1], 2.0 ** centre[0], float(lr_law.redraws[row, 0]))
-    bend = float(rng.normal(0.0, law.bend))
+    bend = float(rng.normal(0.0, STUDY_BEND))
     training = plan.training_of(plan.stacks[0])
     return anchored(dials | own, training, where, slope=float(law.redraws[row, 1]), bend=bend)
 
