@@ -95,8 +95,8 @@ def simulated(studies: int, worlds: int, replays: int) -> None:
 
 def real(
     path: Path, mapping: str | None, group: str | None, where: str | None, worlds: int
-) -> list[tuple[Expectation, float]]:
-    """(c): (expected, realised) of every sweep with at least four D, the larger half held out."""
+) -> list[tuple[Expectation, float, float]]:
+    """(c): (expected, realised, the held-out optimum's own sd) of every sweep with at least four D, the larger half held out."""
     table = read_runs(path, mapping=parse_mapping(mapping), where=where).table
     columns = [name.strip() for name in group.split(",")] if group else None
     labels = np.array(group_labels(table, columns))
@@ -114,7 +114,7 @@ def real(
     return pairs
 
 
-def _held_out(part: pa.Table, worlds: int) -> tuple[Expectation, float] | None:
+def _held_out(part: pa.Table, worlds: int) -> tuple[Expectation, float, float] | None:
     """(expected, realised) |log2 error| at the largest D with an optimum, from the smaller half of the D."""
     tokens = part["tokens"].to_numpy()
     ladder = np.unique(tokens)
@@ -137,7 +137,7 @@ def _held_out(part: pa.Table, worlds: int) -> tuple[Expectation, float] | None:
         drawn = worlds_from(group, plan, worlds)
     except InputError:
         return None
-    return expect(plan, drawn), abs(said.log2_lr - last.log2_value)
+    return expect(plan, drawn), abs(said.log2_lr - last.log2_value), last.log2_sd
 
 
 def _plan_like(half: pa.Table, group: Group, target: Scale) -> StudyPlan | None:
@@ -186,8 +186,11 @@ def main() -> None:
     for path in asked.runs:
         pairs = real(path, asked.map, asked.group, asked.where, asked.worlds)
         if pairs:
-            came = Expectation.of([Trial(error, 0.0, True) for _, error in pairs])
-            show(f"{path.stem} ({len(pairs)} sweeps)", [e for e, _ in pairs], came)
+            came = Expectation.of([Trial(error, 0.0, True) for _, error, _ in pairs])
+            show(f"{path.stem} ({len(pairs)} sweeps)", [e for e, _, _ in pairs], came)
+            print(
+                f"  the held-out optima are themselves known to ± {np.median([sd for _, _, sd in pairs]):.3f} (median)"
+            )
         else:
             print(f"{path.stem}: no sweep with three D or more whose smaller half predicts")
 

@@ -30,7 +30,7 @@ def octaves(low, high, step):
     return [float(x) for x in np.arange(low, high + 1e-9, step)]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     straight=st.sampled_from([Straight.EFF_LR, Straight.LR]),
     shape=st.sampled_from(list(Shape)),

@@ -87,12 +87,27 @@ def test_without_noise_the_answer_is_right_and_repeats():
 
 def test_abstentions_count_as_worse_than_any_answer():
     answered = [Trial(0.1 * k, 0.01 * k, True) for k in range(1, 9)]
-    found = Expectation.of([*answered, Trial(None, None, False), Trial(None, None, False)])
+    found = Expectation.of([*answered, Trial(None, 0.5, False), Trial(None, 0.6, False)])
     assert found.abstained == 2
     assert found.median_error == pytest.approx(0.5)
     assert found.high_error == np.inf
-    assert found.mean_ecr == pytest.approx((0.36 + 2.0) / 10)
+    assert found.mean_ecr == pytest.approx((0.36 + 1.1) / 10)
+    assert found.high_ecr == 0.5
     assert Expectation.of(answered).high_error == pytest.approx(0.8)
+
+
+def test_without_an_answer_the_longest_runs_optimum_is_typed():
+    # one horizon carries no law
+    world = World(straight=Straight.LR, shape=Shape.QUADRATIC, slope_tokens=-0.5)
+    single = plan_of(40_000)
+    trial = try_plan(single, world, seed=1)
+    assert trial.log2_error is None
+    n, d = single.target.params, single.target.tokens
+    there = float(world.log2_optimal_lr(float(single.params_of(single.stacks[0])), 40_000 * 2**19))
+    assert trial.ecr == pytest.approx(true_ecr(world, there, n, d), rel=0.05)
+    # and where no run has an optimum, a whole run is lost
+    high = world.model_copy(update={"log2_lr": 3.0})
+    assert try_plan(single, high, seed=1).ecr == 1.0
 
 
 def test_priors_repeat_and_are_about_the_grid():
@@ -178,6 +193,7 @@ def test_the_search_repeats_and_beats_a_bad_plan():
     again = optimize(bad, worlds[:6], worlds[6:], seed=2)
     assert [c.what for c in found.candidates] == [c.what for c in again.candidates]
     assert found.fresh == again.fresh
-    assert found.best.merit <= found.candidates[1].merit
-    assert len(found.best.trials) == 6
+    assert found.candidates[0].merit <= found.candidates[1].merit
+    assert len(found.best.trials) == len(found.start.trials) == 6
+    assert found.best is (found.candidates[0] if found.improved else found.start)
     assert told

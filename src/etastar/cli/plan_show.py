@@ -148,11 +148,15 @@ def show_found(console: Console, found: Found) -> None:
         )
     console.print()
     console.print(table)
-    for what, seen in (("the best plan", found.fresh), ("the plan as given", found.fresh_start)):
+    for what, seen in (("the first of them", found.fresh), ("the plan as given", found.fresh_start)):
         console.print(
             f"{what} in {seen.worlds} worlds not used in the search: mean ECR {seen.mean_ecr:.2%}, 90 % below "
             f"{seen.high_ecr:.2%}; |log2 error| median {seen.median_error:.2f}, 90 % below {seen.high_error:.2f}"
         )
+    if not found.improved:
+        console.print("so the plan stays as it was given: no better one was found")
+    else:
+        console.print(f"it takes {found.best.flop:.3g} FLOP; the plan as given took {found.start.flop:.3g}")
 
 
 def plan_json(
@@ -165,7 +169,8 @@ def plan_json(
         "expected": asdict(expectation) if expectation is not None else None,
     }
     if found is not None:
-        content["expected"] = asdict(found.fresh)
+        content["improved"] = found.improved
+        content["expected"] = asdict(found.fresh if found.improved else found.fresh_start)
         content["expected_as_given"] = asdict(found.fresh_start)
         content["candidates"] = [{"what": c.what, "flop": c.flop, **asdict(c.expectation)} for c in found.candidates]
     return content

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from etastar.design.priors import Centre, anchored, conditions, log_uniform, measures_eff_lr, target_of
+from etastar.design.priors import LAW_BEND, Centre, anchored, conditions, log_uniform, measures_eff_lr, target_of
 from etastar.errors import InputError
 from etastar.estimate.cells import EffColumn, Group, Quantity
 from etastar.estimate.estimates import Estimates, Options, estimate_group
@@ -29,7 +29,6 @@ from etastar.scale import Scale
 from etastar.simulate import Shape, Straight, World
 
 Array = NDArray[np.float64]
-STUDY_BEND = 0.01  # octaves an octave²
 ERROR_FLOOR = 0.05  # octaves: below this, two back-tests are equally good
 DATA_POWER = 0.28  # Chinchilla's exponent, where the study does not pin down its own
 
@@ -121,7 +120,7 @@ def _draw(
         "slope_params": slope_params if np.isfinite(slope_params) else float(rng.uniform(-0.5, 0.0)),
     }
     where = Centre(2.0 ** centre[1], 2.0 ** centre[0], float(lr_law.redraws[row, 0]))
-    bend = float(rng.normal(0.0, STUDY_BEND))
+    bend = float(rng.normal(0.0, LAW_BEND))
     training = plan.training_of(plan.stacks[0])
     return anchored(dials | own, training, where, slope=float(law.redraws[row, 1]), bend=bend)
 
