@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from etastar.design.draw import simulate_plan
+from etastar.design.draw import RoughWorld, simulate_plan
 from etastar.design.expect import Expectation, Trial, expect, true_ecr, try_plan
 from etastar.design.priors import anchored, centre_of, conditions, prior_worlds
 from etastar.design.search import candidates, optimize
@@ -51,6 +51,21 @@ def test_a_trunk_shares_its_noise_and_seeds_do_not():
     for lr in LRS:
         assert off[0, lr, 10_000] == pytest.approx(off[0, lr, 20_000])
         assert off[0, lr, 10_000] != pytest.approx(off[1, lr, 10_000])
+
+
+def test_roughness_is_a_share_of_the_gap_alike_at_all_horizons_and_seeds():
+    plan = plan_of(10_000, 20_000, seeds=2)
+    dials = {"straight": Straight.LR, "shape": Shape.QUADRATIC, "slope_tokens": -0.5}
+    world, smooth = RoughWorld(roughness=0.2, **dials), World(**dials)
+    rough = simulate_plan(world, plan, seed=1).to_pylist()
+    plain = simulate_plan(smooth, plan, seed=1).to_pylist()
+    shares: dict[float, set[float]] = {}
+    for r, p in zip(rough, plain, strict=True):
+        gap = p["loss"] - float(smooth.floor(p["params"], p["tokens"]))
+        shares.setdefault(r["lr"], set()).add(round((r["loss"] - p["loss"]) / gap, 6))
+    assert all(len(found) == 1 for found in shares.values())
+    assert 0.05 < np.std([found.pop() for found in shares.values()]) < 0.5
+    assert simulate_plan(RoughWorld(**dials), plan, seed=1).to_pylist() == plain
 
 
 @pytest.mark.parametrize("straight", list(Straight))

@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from etastar.design.draw import RoughWorld
 from etastar.errors import InputError
 from etastar.plan.study_plan import StudyPlan
 from etastar.plan.training import Training
+from etastar.predict.backtest import PRIOR_BEND
 from etastar.simulate import REFERENCE_PARAMS, REFERENCE_TOKENS, Shape, Straight, World
 
 CENTRE_SD = 0.75  # octaves: how well a planned grid is centred on the optimum of its own cells
-# How far a law may bend, octaves an octave² of D: with this, the error expected of the smaller half of a real sweep is
-# the one that came (chosen on published sweeps of 215M and 268M parameters, see bench/planner.py)
-LAW_BEND = 0.02
 NORM_FIXED = ("adamh", "muonh")  # optimizers whose learning rate is the effective one
 
 
@@ -81,7 +80,7 @@ def _prior_world(plan: StudyPlan, rng: np.random.Generator) -> World:
     }
     # η_eff* ∝ D^-0.2 … D^-0.6 and η* ∝ D^-0.2 … D^-1: what published sweeps and the paper's show
     slope = float(rng.uniform(-0.6, -0.2) if in_eff else rng.uniform(-1.0, -0.2))
-    bend = float(rng.normal(0.0, LAW_BEND))
+    bend = float(rng.normal(0.0, PRIOR_BEND))
     where = centre_of(plan, float(rng.normal(0.0, CENTRE_SD)))
     return anchored(dials, plan.training_of(plan.stacks[0]), where, slope=slope, bend=bend)
 
@@ -102,7 +101,7 @@ def anchored(dials: dict[str, Any], training: Training, where: Centre, *, slope:
     n0 = float(np.log2(where.params / REFERENCE_PARAMS))
     # a + s·d + b·d² about d0: the slope at the reference makes up for the bend on the way
     tilt = slope - 2 * bend * d0
-    world = World(**dials, slope_tokens=tilt, bend_tokens=bend)
+    world = RoughWorld(**dials, slope_tokens=tilt, bend_tokens=bend)
     here = world.model_copy(update={"decay_steps": int(training.decay_of(where.tokens / training.batch_tokens))})
     value = where.log2_lr
     if world.straight is not Straight.LR:

@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from etastar.design.priors import LAW_BEND, Centre, anchored, conditions, log_uniform, measures_eff_lr, target_of
+from etastar.design.priors import Centre, anchored, conditions, log_uniform, measures_eff_lr, target_of
 from etastar.errors import InputError
 from etastar.estimate.cells import EffColumn, Group, Quantity
 from etastar.estimate.estimates import Estimates, Options, estimate_group
 from etastar.estimate.noise import Noise, sigma_scales
+from etastar.estimate.weights import FitChoice, settle
 from etastar.laws.loglinear import Axis, cell_weights
 from etastar.laws.loss import fit_loss_law
 from etastar.plan.study_plan import StudyPlan
-from etastar.predict.backtest import backtest
+from etastar.predict.backtest import PRIOR_BEND, backtest
 from etastar.predict.convert import Conditions, TransientMap, fit_map
 from etastar.predict.points import same_params
 from etastar.predict.strategies import Evidence
@@ -62,7 +63,8 @@ def worlds_from(group: Group, plan: StudyPlan, count: int, *, seed: int = 0) -> 
         if quantity in found and (law := _law(evidence, found[quantity], centre, target)) is not None
     ]
     rng = np.random.default_rng([seed, 2])
-    dials = conditions(plan) | _loss_dials(lr, target) | _map_dials(group, target)
+    rough = settle(list(group.blocks), FitChoice()).misfit[Quantity.LR]
+    dials = conditions(plan) | _loss_dials(lr, target) | _map_dials(group, target) | {"roughness": rough}
     scales = sigma_scales(lr.noise, count, rng) if lr.noise is not None else np.ones(count)
     shares = np.array([law.weight for law in laws])
     worlds = []
@@ -120,7 +122,7 @@ def _draw(
         "slope_params": slope_params if np.isfinite(slope_params) else float(rng.uniform(-0.5, 0.0)),
     }
     where = Centre(2.0 ** centre[1], 2.0 ** centre[0], float(lr_law.redraws[row, 0]))
-    bend = float(rng.normal(0.0, LAW_BEND))
+    bend = float(rng.normal(0.0, PRIOR_BEND))
     training = plan.training_of(plan.stacks[0])
     return anchored(dials | own, training, where, slope=float(law.redraws[row, 1]), bend=bend)
 
