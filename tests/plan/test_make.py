@@ -107,6 +107,10 @@ def test_a_grid_is_cut_into_stacks_that_fit():
     assert sorted(lr for s in plan.stacks for lr in s.lrs) == sorted(LRS)
     assert [len(s.lrs) for s in make_plan(request(0.2, lrs_a_stack=4)).stacks] == [3, 3, 3]
     assert [len(s.lrs) for s in make_plan(request(0.2, lrs_a_stack=8)).stacks] == [5, 4]
+    spread = make_plan(request(0.2, hardware=Hardware(gpus=4), width=256))
+    assert [len(s.lrs) for s in spread.stacks] == [3, 3, 3]  # nine fit one GPU, but four are there
+    assert len(make_plan(request(0.2, width=256)).stacks) == 1
+    assert len(make_plan(request(0.2, hardware=Hardware(gpus=100), width=256)).stacks) == 9
     fast = make_plan(request(0.2, tokens_per_second=1e5))
     assert set(fast.hardware.tokens_per_second) == {s.name for s in fast.stacks}
     assert build_plan(fast.model_dump()) == fast

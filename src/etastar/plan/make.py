@@ -51,7 +51,7 @@ class PlanRequest(PlanSettings):
     widths: tuple[Count, ...] = ()  # smaller models to choose from
     horizons: tuple[Count, ...] = ()  # steps, in place of what the budget buys
     count: Count | None = None  # horizons a model
-    lrs_a_stack: Count | None = None  # null: what half of the GPU's memory holds
+    lrs_a_stack: Count | None = None  # null: what half of a GPU holds, and keeps all GPUs busy
     hardware: Hardware = Hardware()
     tokens_per_second: Positive | None = None  # measured, of every stack
     adaptive: bool = False
@@ -67,11 +67,13 @@ def make_plan(request: PlanRequest) -> StudyPlan:
             hint=f"at least {format_number(target.shortest() * target.batch_tokens)} tokens, or a shorter schedule",
         )
     chosen = _chosen(request, target, steps)
+    # no larger stacks than leave work for every GPU
+    share = math.ceil(len(chosen) * request.seeds * len(request.lrs) / request.hardware.gpus)
     stacks = [
         stack
         for width, horizons in chosen
         for seed in range(request.seeds)
-        for stack in _stacks(request, width, seed, horizons)
+        for stack in _stacks(request, width, seed, horizons, most=share)
     ]
     hardware = request.hardware
     if request.tokens_per_second is not None:
@@ -214,9 +216,9 @@ def _unit(request: PlanRequest) -> str:
     return "target run" if paper else "sweep at target scale"
 
 
-def _stacks(request: PlanRequest, width: int, seed: int, horizons: Sequence[int]) -> list[StackPlan]:
+def _stacks(request: PlanRequest, width: int, seed: int, horizons: Sequence[int], *, most: int) -> list[StackPlan]:
     """The grid of one model and seed, cut into stacks that a GPU holds."""
-    fits = request.lrs_a_stack or lrs_that_fit(_training(request, width).params, request.hardware)
+    fits = request.lrs_a_stack or min(lrs_that_fit(_training(request, width).params, request.hardware), most)
     lrs = tuple(sorted(request.lrs))
     number = math.ceil(len(lrs) / fits)
     size = math.ceil(len(lrs) / number)  # of equal size, as far as that goes
