@@ -15,6 +15,7 @@ from etastar.cli.demo import demo_command
 from etastar.cli.evaluate import evaluate_command
 from etastar.cli.fit import fit_command
 from etastar.cli.flags import flags_command
+from etastar.cli.plan import plan_command
 from etastar.cli.predict import predict_command
 from etastar.cli.simulate import simulate_command
 from etastar.cli.theory import theory_command
@@ -37,6 +38,7 @@ app.command("predict")(predict_command)
 app.command("evaluate")(evaluate_command)
 app.command("simulate")(simulate_command)
 app.command("theory")(theory_command)
+app.command("plan")(plan_command)
 app.command("train")(train_command)
 app.add_typer(data_app, name="data")
 app.command("flags")(flags_command)
