@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from etastar.errors import SpecError
-from etastar.scale import gpt_params, gpt_params_nonembedding, parse_number
+from etastar.errors import EtastarError, SpecError
+from etastar.plan.gpus import gpu_named
+from etastar.plan.training import Training, read_training
+from etastar.scale import LARGEST, SMALLEST, parse_number
 
 PLAN_VERSION = 1
 
@@ -29,8 +31,8 @@ def _whole(value: Any) -> Any:
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
-Positive = Annotated[float, BeforeValidator(_number), Field(gt=0)]
-Count = Annotated[int, BeforeValidator(_whole), Field(gt=0)]
+Positive = Annotated[float, BeforeValidator(_number), Field(ge=SMALLEST, le=LARGEST)]
+Count = Annotated[int, BeforeValidator(_whole), Field(gt=0, le=10**15)]
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
 
 
@@ -63,10 +65,29 @@ class Hardware(PlanSettings):
     """What the price assumes."""
 
     gpu: str = "H100"
-    peak_flops: Positive = 989e12  # dense bf16, a second
+    peak_flops: Positive | None = None  # dense bf16, a second; null: that of the named GPU
     mfu: Annotated[float, Field(gt=0, le=1)] = 0.4
     gpus: Count = 1
-    tokens_per_second: dict[str, Positive] = {}  # measured, by stack name; in place of the MFU
+    # measured, by stack name, summed over the stack's learning rates; in place of the MFU
+    tokens_per_second: dict[str, Positive] = {}
+
+    @property
+    def peak(self) -> float:
+        """FLOP a second that the MFU is a share of."""
+        return gpu_named(self.gpu).peak_flops if self.peak_flops is None else self.peak_flops
+
+    @model_validator(mode="after")
+    def _has_a_peak(self) -> Hardware:
+        assert self.peak > 0  # an unknown GPU without a peak is refused here
+        return self
+
+
+class Budget(PlanSettings):
+    """What the plan was allowed to cost, and how that was counted."""
+
+    ratio: Positive  # of one run of the target (paper), of a sweep at target scale (true)
+    counts: Literal["paper", "true"] = "paper"
+    axis: Literal["data", "model", "both"] = "data"
 
 
 class StudyPlan(PlanSettings):
@@ -78,6 +99,7 @@ class StudyPlan(PlanSettings):
     stacks: tuple[StackPlan, ...] = Field(min_length=1)
     target: Target | None = None
     hardware: Hardware = Hardware()
+    budget: Budget | None = None  # what it was made for; the price is always computed from the stacks
     adaptive: bool = False  # stop trunks far above the optimum, widen a grid whose minimum is at its edge
 
     @model_validator(mode="after")
@@ -90,7 +112,19 @@ class StudyPlan(PlanSettings):
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise SpecError(f"stacks: the name {twice!r} is there twice", hint="give each stack its own name")
+        unknown = sorted(set(self.hardware.tokens_per_second) - set(names))
+        if unknown:
+            raise SpecError(
+                f"hardware.tokens_per_second: no stack is called {unknown[0][:40]!r}",
+                hint=f"stacks are {', '.join(names[:20])}",
+            )
+        for stack in self.stacks:
+            _check_stack(stack, self.training_of(stack))
         return self
+
+    def training_of(self, stack: StackPlan) -> Training:
+        """What of a stack's specification decides its price."""
+        return read_training(self.content_of(stack), where=f"stack {stack.name}")
 
     def content_of(self, stack: StackPlan) -> dict[str, Any]:
         """The whole training specification of one stack, as the mapping that the trainer checks and reads."""
@@ -104,21 +138,29 @@ class StudyPlan(PlanSettings):
 
     def params_of(self, stack: StackPlan) -> int:
         """N of a stack's models: the token embedding counts once."""
-        model = self.content_of(stack)["model"]
-        return gpt_params(stack.width, layers=int(model["layers"]), vocab=int(model["vocab"]))
+        return self.training_of(stack).params
 
     def params_nonembedding_of(self, stack: StackPlan) -> int:
         """N of a stack's models without the embedding."""
-        return gpt_params_nonembedding(stack.width, layers=int(self.content_of(stack)["model"]["layers"]))
+        return self.training_of(stack).params_nonembedding
 
     def batch_tokens_of(self, stack: StackPlan) -> int:
         """Tokens a step."""
-        content = self.content_of(stack)
-        return int(content["batch_sequences"]) * int(content["model"]["context"])
+        return self.training_of(stack).batch_tokens
 
     def to_yaml(self) -> str:
         """The plan as YAML that `load_plan` reads back."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def _check_stack(stack: StackPlan, training: Training) -> None:
+    """What the trainer would refuse is refused before anything is launched."""
+    for name, values in (("lrs", stack.lrs), ("horizons", stack.horizons)):
+        if len(set(values)) < len(values):
+            twice = next(value for value in values if values.count(value) > 1)
+            raise SpecError(f"stack {stack.name}: {name}: {twice:g} is there twice", hint="name each value once")
+    for horizon in stack.horizons:
+        training.check_horizon(horizon, where=f"stack {stack.name}: horizons")
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,9 +180,23 @@ def build_plan(content: Mapping[str, Any], *, where: str = "plan") -> StudyPlan:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "plan"
         value = str(first["input"])[:60]
+        if first["type"] in ("missing", "extra_forbidden"):
+            said = "is missing" if first["type"] == "missing" else "is not a known setting"
+            raise SpecError(f"{where}: {place}: {said}", hint=_settings_at(first["loc"])) from None
         raise SpecError(
             f"{where}: {place}: {value!r}: {first['msg'].lower()}", hint="see `etastar plan --help`"
         ) from None
+    except EtastarError as error:
+        raise SpecError(f"{where}: {error.message}", hint=error.hint) from None
+
+
+def _settings_at(place: tuple[int | str, ...]) -> str:
+    """The settings that there are beside the one in question."""
+    models: dict[Any, type[BaseModel]] = {
+        "stacks": StackPlan, "target": Target, "hardware": Hardware, "budget": Budget,
+    }  # fmt: skip
+    model = models.get(place[0], StudyPlan) if len(place) > 1 else StudyPlan
+    return f"settings here are {', '.join(model.model_fields)}"
 
 
 def load_plan(path: str | Path) -> StudyPlan:
