@@ -15,8 +15,10 @@ from etastar.cli.demo import demo_command
 from etastar.cli.evaluate import evaluate_command
 from etastar.cli.fit import fit_command
 from etastar.cli.flags import flags_command
+from etastar.cli.launch import launch_command
 from etastar.cli.predict import predict_command
 from etastar.cli.simulate import simulate_command
+from etastar.cli.status import status_command
 from etastar.cli.theory import theory_command
 from etastar.cli.train import train_command
 from etastar.errors import EtastarError
@@ -38,6 +40,8 @@ app.command("evaluate")(evaluate_command)
 app.command("simulate")(simulate_command)
 app.command("theory")(theory_command)
 app.command("train")(train_command)
+app.command("launch")(launch_command)
+app.command("status")(status_command)
 app.add_typer(data_app, name="data")
 app.command("flags")(flags_command)
 app.command("demo")(demo_command)

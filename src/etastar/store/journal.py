@@ -27,11 +27,11 @@ FOLDER = "journal"
 class Journal:
     """One writer's file; it is made with the first event."""
 
-    def __init__(self, study: str | Path, *, writer: str) -> None:
+    def __init__(self, study: str | Path, *, writer: str, folder: str = FOLDER) -> None:
         host = re.sub(r"[^A-Za-z0-9-]", "_", socket.gethostname())[:40]
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
         name = f"{stamp}-{writer}-{host}-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
-        self.path = Path(study) / FOLDER / name
+        self.path = Path(study) / folder / name
         self._file: int | None = None
 
     def write(self, event: str, **content: Any) -> None:

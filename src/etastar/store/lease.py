@@ -77,6 +77,7 @@ class Lease:
     generation: int
     content: dict[str, Any]
     _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
 
     @property
     def path(self) -> Path:
@@ -95,9 +96,16 @@ class Lease:
     def release(self) -> None:
         """Say that the work is over. The file stays, so that generations never repeat."""
         self._stop.set()
+        if self._thread is not None:
+            self._thread.join()  # a thread that wakes up while Python shuts down can abort the process
         with contextlib.suppress(OSError):
             temporary = _write_beside(self.path, self.content | {"released": True})
             temporary.replace(self.path)
+
+    def keep_alive(self) -> None:
+        """Touch the file now and then, in a thread, until it is released."""
+        self._thread = threading.Thread(target=self._beat, daemon=True, name=f"lease {self.name}")
+        self._thread.start()
 
     def _beat(self) -> None:
         while not self._stop.wait(BEAT_EVERY):
@@ -115,7 +123,7 @@ def acquire(folder: Path, name: str, *, wait: float = 0.0) -> Lease:
         except OSError as error:
             raise InputError(f"{folder}: cannot be written ({error.strerror})", hint="check the --out folder") from None
         if lease is not None:
-            threading.Thread(target=lease._beat, daemon=True, name=f"lease {name}").start()
+            lease.keep_alive()
             return lease
         if time.monotonic() >= deadline:
             held = holder(folder, name) or {}

@@ -1,0 +1,44 @@
+"""What does a Slurm job run? One worker process, which is told in time when the job must go.
+
+This is what submitit pickles; it imports nothing heavy, so that a job starts even where the launcher's
+packages are not all there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+class SlurmCall:
+    """Starts the worker and waits for it; `checkpoint` is submitit's call before a time-out."""
+
+    def __init__(self, study: str, task: str) -> None:
+        self.study = study
+        self.task = task
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __call__(self) -> int:
+        """The worker's exit code."""
+        command = [sys.executable, "-m", "etastar.launch.worker", self.study, self.task, "--parent", str(os.getpid())]
+        log = Path(self.study) / "logs" / f"{self.task}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+            return self._process.wait()
+
+    def checkpoint(self) -> Any:
+        """Let the worker save; the job is then requeued with the same call."""
+        from submitit.helpers import DelayedSubmission
+
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait()
+        return DelayedSubmission(SlurmCall(self.study, self.task))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"study": self.study, "task": self.task, "_process": None}
