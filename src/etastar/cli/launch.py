@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 def launch_command(
     plan: Annotated[Path, typer.Argument(help="A plan in YAML, or the folder of a study to go on with.")],
-    out: Annotated[Path | None, typer.Option(help="The study's folder; what is there already is not done again.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The study's folder; what is there already is not done again.")
+    ] = None,
     on: Annotated[str, typer.Option(help="inline, local, ray or slurm.")] = "local",
     option: Annotated[
         list[str] | None, typer.Option(help="Of the executor, NAME=VALUE; a misspelt name lists them. Repeatable.")
@@ -26,7 +28,9 @@ def launch_command(
         bool, typer.Option("--split-branches", help="Every branch a task of its own, beside its trunk.")
     ] = False,
     adaptive: Annotated[str | None, typer.Option(help="on or off, in place of what the plan says.")] = None,
-    retries: Annotated[int, typer.Option(min=0, help="Of a task that crashed or was lost without getting further.")] = 3,
+    retries: Annotated[
+        int, typer.Option(min=0, help="Of a task that crashed or was lost without getting further.")
+    ] = 3,
     grace: Annotated[float, typer.Option(min=0, help="Seconds that workers get to save on Ctrl-C.")] = 30.0,
     print_commands: Annotated[
         bool, typer.Option("--print-commands", help="Print the command of every missing task and run none.")
@@ -96,5 +100,7 @@ def _tell(study: Study, outcome: Outcome) -> None:
         typer.echo(f"not begun: {name}", err=True)
     typer.echo(f"{rows} rows in {study.path / 'runs'}, {outcome.missing} cells missing")
     if not outcome.finished:
-        typer.echo("hint: `etastar status` and the logs folder say more; launching again does what is missing", err=True)
+        typer.echo(
+            "hint: `etastar status` and the logs folder say more; launching again does what is missing", err=True
+        )
         raise typer.Exit(1)

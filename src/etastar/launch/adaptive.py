@@ -38,6 +38,7 @@ class Rounds:
 
     study: Study
     say: Callable[[str], None] = print
+    decides: bool = True  # else what is not decided yet stays open
 
     def __post_init__(self) -> None:
         self._journal = Journal(self.study.path, writer="adaptive", folder=FOLDER)
@@ -55,9 +56,9 @@ class Rounds:
         for index, horizon in enumerate(horizons):
             number = 0
             while True:
-                asked |= {lr: horizons[: index + 1] for lr in active}
+                asked |= dict.fromkeys(active, horizons[:index + 1])
                 runs = {s.run_id(lr, h) for s in seeds for lr in active for h in horizons[: index + 1]}
-                if not runs <= there:
+                if not runs <= there or not (self.decides or (sweep, horizon, number) in self._made):
                     return asked
                 made = self._decision(sweep, seeds, horizon, number, active, horizons[index + 1 :], there)
                 active = [lr for lr in active if lr not in made["stop"]]
@@ -80,13 +81,11 @@ class Rounds:
         key = (sweep, horizon, number)
         if key not in self._made:
             rows = read_runs(self.study.path)
-            lrs = {lr for lr in active} | {lr for s in seeds for lr in s.spec.lrs}
+            lrs = set(active) | {lr for s in seeds for lr in s.spec.lrs}
             up_to = [h for h in seeds[0].spec.horizons if h <= horizon]
             mine = {s.run_id(lr, h) for s in seeds for lr in lrs for h in up_to} & there
             table = rows.filter(pa.array([run in mine for run in rows["run"].to_pylist()]))
-            decision = decide(
-                table, lrs=active, horizon=horizon, next_horizons=later, planned_lrs=seeds[0].spec.lrs
-            )
+            decision = decide(table, lrs=active, horizon=horizon, next_horizons=later, planned_lrs=seeds[0].spec.lrs)
             self._made[key] = self._keep(key, seeds[0].name, decision)
         return self._made[key]
 

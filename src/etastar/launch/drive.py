@@ -83,7 +83,7 @@ class _Driver:
             if self.rounds is not None:
                 wanted = self.rounds.wanted(record, there)
             else:
-                wanted = {lr: record.spec.horizons for lr in record.spec.lrs}
+                wanted = dict.fromkeys(record.spec.lrs, record.spec.horizons)
             found += packs(record, wanted, there)
         return found
 
@@ -163,7 +163,9 @@ class _Driver:
         if self.attempts[ended.task] > self.options.retries:
             self._fail(ended.task, reason)
         elif not self.stop.is_set():
-            self.say(f"{name}: {reason}; goes on from its checkpoint ({self.attempts[ended.task]} of {self.options.retries})")
+            self.say(
+                f"{name}: {reason}; goes on from its checkpoint ({self.attempts[ended.task]} of {self.options.retries})"
+            )
 
     def _fail(self, task: str, reason: str) -> None:
         self.failed[task] = reason
@@ -230,7 +232,7 @@ def missing_tasks(study: Study, options: LaunchOptions) -> list[Task]:
     found: list[Task] = []
     there = RunIndex(study.path).there()
     for record in study.stacks:
-        for pack in packs(record, {lr: record.spec.horizons for lr in record.spec.lrs}, there):
+        for pack in packs(record, dict.fromkeys(record.spec.lrs, record.spec.horizons), there):
             study.write_record(pack.record)
             found += tasks_of(study, pack, split=options.split)
     return found

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -37,9 +37,11 @@ class Executor(Protocol):
 
     def poll(self) -> list[Ended]:
         """Tasks that have ended since the last call."""
+        ...
 
     def running(self) -> set[str]:
         """Tasks that were taken on and have not ended, as far as is known."""
+        ...
 
     def cancel(self, *, grace: float) -> None:
         """Ask every worker to save and end; after `grace` seconds end it outright."""
@@ -71,9 +73,6 @@ class ExecutorOptions(BaseModel):
 
 def _shown(default: Any) -> str:
     return "…" if default is None else str(default)
-
-
-Options = TypeVar("Options", bound=ExecutorOptions)
 
 
 def worker_environment() -> dict[str, str]:

@@ -57,9 +57,7 @@ class RayExecutor:
     def _connect(self, options: RayOptions) -> None:
         try:
             # the launcher prints what matters; the workers' output is in the study's logs
-            self._ray.init(
-                address=options.address, log_to_driver=False, include_dashboard=False, logging_level="error"
-            )
+            self._ray.init(address=options.address, log_to_driver=False, include_dashboard=False, logging_level="error")
         except (ConnectionError, RuntimeError, ValueError) as error:
             where = options.address or os.environ.get("RAY_ADDRESS") or "a local cluster"
             said = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
@@ -77,9 +75,9 @@ class RayExecutor:
                     hint=f"--option num_{name.lower()}s={what:g}, or add nodes to the cluster",
                 )
         function = _task_function()
-        return self._ray.remote(
-            num_cpus=options.num_cpus, num_gpus=gpus, max_retries=options.retries, max_calls=1
-        )(function)
+        return self._ray.remote(num_cpus=options.num_cpus, num_gpus=gpus, max_retries=options.retries, max_calls=1)(
+            function
+        )
 
     def submit(self, tasks: Sequence[Task]) -> None:
         """Give tasks to Ray."""

@@ -92,9 +92,7 @@ class SlurmExecutor:
     def submit(self, tasks: Sequence[Task]) -> None:
         """One array job of all tasks (a plain job for a single one)."""
         settings = self._options.model_dump(exclude={"requeues"}, exclude_none=True)
-        executor = self._submitit.SlurmExecutor(
-            folder=self._study / "slurm", max_num_timeout=self._options.requeues
-        )
+        executor = self._submitit.SlurmExecutor(folder=self._study / "slurm", max_num_timeout=self._options.requeues)
         calls = [SlurmCall(str(self._study), task.id) for task in tasks]
         before = dict(os.environ)
         os.environ.update(worker_environment())  # sbatch carries the environment over
@@ -110,7 +108,9 @@ class SlurmExecutor:
             jobs = executor.submit_array(calls)
         except self._submitit.core.utils.FailedJobError as error:
             said = next((x for x in reversed(str(error).splitlines()) if "error" in x.lower()), str(error))[:160]
-            raise InputError(f"slurm refused the jobs: {said.strip()}", hint="see --option; `sinfo` lists partitions") from None
+            raise InputError(
+                f"slurm refused the jobs: {said.strip()}", hint="see --option; `sinfo` lists partitions"
+            ) from None
         finally:
             for name in os.environ.keys() - before.keys():
                 del os.environ[name]
@@ -150,7 +150,9 @@ class SlurmExecutor:
             code = int(value[1]) if value[0] == "success" else None
         if code is not None and code < 0:
             code = None
-        reason = "" if code == 0 else (last_words(self._study, task) if code else f"job {job_id} ended without a result")
+        reason = (
+            "" if code == 0 else (last_words(self._study, task) if code else f"job {job_id} ended without a result")
+        )
         return Ended(task, code, reason)
 
     def running(self) -> set[str]:

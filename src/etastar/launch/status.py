@@ -62,7 +62,9 @@ def status_of(study: Study) -> StudyStatus:
     events = read_events(study.path)
     packed = all_records(study.path)
     launcher = holder(study.path, "launcher")
-    stacks = [_stack(study, record, [p for p in packed if p.name == record.name], events, there) for record in study.stacks]
+    stacks = [
+        _stack(study, record, [p for p in packed if p.name == record.name], events, there) for record in study.stacks
+    ]
     made = [{k: d[k] for k in ("stack", "horizon", "stop", "add", "reasons")} for d in decisions(study.path)]
     where = f"process {launcher['pid']} on {launcher['host']}" if launcher else ""
     return StudyStatus(study.plan.name, tuple(stacks), where, tuple(made))

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from etastar.errors import InputError, SpecError
+from etastar.errors import EtastarError, InputError, SpecError
 from etastar.plan.study_plan import StudyPlan, load_plan
 from etastar.records import content_id
 from etastar.store import parts, read_part, write_atomically
@@ -97,7 +97,9 @@ def open_study(path: str | Path) -> Study:
     """The study in a folder, from what `prepare` left there; no corpus is touched."""
     folder = Path(path)
     if not (folder / "plan.yaml").is_file():
-        raise InputError(f"{folder}: no plan.yaml in the folder", hint="`etastar launch PLAN --out STUDY` makes a study")
+        raise InputError(
+            f"{folder}: no plan.yaml in the folder", hint="`etastar launch PLAN --out STUDY` makes a study"
+        )
     plan = load_plan(folder / "plan.yaml")
     known = {}
     for record in all_records(folder):
@@ -187,7 +189,7 @@ def all_records(folder: Path) -> list[StackRecord]:
     for path in sorted((folder / "specs").glob("*.yaml")):
         try:
             found.append(read_record(folder, path.stem))
-        except InputError:
+        except EtastarError:
             continue  # `etastar verify` names it; launching writes it again
     return found
 
@@ -214,5 +216,3 @@ class RunIndex:
                 self._seen[path] = (stamp, names)
             runs |= self._seen[path][1]
         return runs
-
-

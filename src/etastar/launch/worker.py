@@ -111,12 +111,12 @@ def run_task(study: Path, task: str, *, should_stop: Callable[[], bool]) -> Exit
         stack, only = parse_task(task)
         record = read_record(study, stack)
         there = RunIndex(study).there()
-        missing = tuple(h for h in record.spec.horizons if any(record.run_id(lr, h) not in there for lr in record.spec.lrs))
+        missing = tuple(
+            h for h in record.spec.horizons if any(record.run_id(lr, h) not in there for lr in record.spec.lrs)
+        )
         if not isinstance(only, int) and (taken := take_over(study, record, missing)):
             reporter.message(f"goes on at step {taken[1]} with models of {taken[0]}")
-        result = train(
-            record.spec, study, reporter=reporter, should_stop=should_stop, only=only, wait=CLAIM_WAIT
-        )
+        result = train(record.spec, study, reporter=reporter, should_stop=should_stop, only=only, wait=CLAIM_WAIT)
         told.journal.write("finished" if result.finished else "stopped", task=task)
     return Exit.DONE if result.finished else Exit.STOPPED
 
@@ -151,7 +151,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one task; see `Exit` for the codes."""
     parser = argparse.ArgumentParser(prog="python -m etastar.launch.worker", description="Carry out one task.")
     parser.add_argument("study", type=Path, help="the study's folder")
-    parser.add_argument("task", help="STACK, STACK@trunk or STACK@HORIZON; `etastar launch --print-commands` lists them")
+    parser.add_argument(
+        "task", help="STACK, STACK@trunk or STACK@HORIZON; `etastar launch --print-commands` lists them"
+    )
     parser.add_argument("--parent", type=int, help="end when this process is no longer the parent")
     given = parser.parse_args(arguments)
     stop = threading.Event()

@@ -53,7 +53,9 @@ def ladder(
             for n, span in wishes:
                 if n != number:
                     continue
-                least = max(least_horizon(training), training.warmup_steps + decays * training.decay_of(training.shortest()))
+                least = max(
+                    least_horizon(training), training.warmup_steps + decays * training.decay_of(training.shortest())
+                )
                 found = geometric(allowance, cost, n, span, longest=longest)
                 if found and found[0] >= least and len(set(found)) == n:
                     return Ladder(found, cost(found))
