@@ -56,7 +56,7 @@ class Rounds:
         for index, horizon in enumerate(horizons):
             number = 0
             while True:
-                asked |= dict.fromkeys(active, horizons[:index + 1])
+                asked |= dict.fromkeys(active, horizons[: index + 1])
                 runs = {s.run_id(lr, h) for s in seeds for lr in active for h in horizons[: index + 1]}
                 if not runs <= there or not (self.decides or (sweep, horizon, number) in self._made):
                     return asked

@@ -44,7 +44,7 @@ class Executor(Protocol):
         ...
 
     def cancel(self, *, grace: float) -> None:
-        """Ask every worker to save and end; after `grace` seconds end it outright."""
+        """Ask every worker to save and end; after `grace` seconds end it outright. None is running then."""
 
     def close(self) -> None:
         """Let go of whatever is held; workers that the cluster owns go on."""

@@ -60,6 +60,7 @@ class InlineExecutor:
         """Stop after the present step; a thread cannot be ended outright."""
         self._stop.set()
         self._thread.shutdown(wait=True, cancel_futures=True)
+        self._waiting.clear()
 
     def close(self) -> None:
         """Let the thread go."""

@@ -126,6 +126,8 @@ class LocalExecutor:
         self._signal(signal.SIGKILL)
         for worker in self._busy:
             worker.process.wait()
+            worker.log.close()
+        self._busy = []
 
     def _signal(self, number: Any) -> None:
         for worker in self._busy:
