@@ -24,9 +24,9 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / "launch"), str(Path(__file__).parents[1] / "src")]
 
-from studies import LocalSlurm, command, environment, tables, two_widths, undisturbed, write
+from studies import LocalSlurm, command, environment, tables, two_widths, undisturbed, write  # noqa: E402
 
-from etastar.store.verify import verify_files
+from etastar.store.verify import verify_files  # noqa: E402
 
 Victims = dict[str, list[int]]
 

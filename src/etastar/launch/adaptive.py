@@ -58,8 +58,10 @@ class Rounds:
             while True:
                 asked |= dict.fromkeys(active, horizons[: index + 1])
                 runs = {s.run_id(lr, h) for s in seeds for lr in active for h in horizons[: index + 1]}
-                if not runs <= there or not (self.decides or (sweep, horizon, number) in self._made):
-                    return asked
+                if not self.decides and (sweep, horizon, number) not in self._made:
+                    return asked | dict.fromkeys(active, horizons)  # as far as is known
+                if not runs <= there:
+                    return asked if self.decides else asked | dict.fromkeys(active, horizons)
                 made = self._decision(sweep, seeds, horizon, number, active, horizons[index + 1 :], there)
                 active = [lr for lr in active if lr not in made["stop"]]
                 active += sorted(lr for lr in made["add"] if lr not in active)
@@ -116,3 +118,10 @@ def decisions(study: Path) -> list[dict[str, Any]]:
     found = [event for path in sorted((study / FOLDER).glob("*.jsonl")) for event in scan_lines(path)]
     made = [event for event in found if not isinstance(event, BadLine) and event.get("event") == "decided"]
     return sorted(made, key=lambda event: event["time"])
+
+
+def expected_cells(study: Study, record: StackRecord, there: set[str]) -> dict[float, tuple[int, ...]]:
+    """All cells of the plan; where the adaptive rule has decided, what its decisions leave. Decides nothing."""
+    if decisions(study.path):
+        return Rounds(study, say=lambda _: None, decides=False).wanted(record, there)
+    return dict.fromkeys(record.spec.lrs, record.spec.horizons)

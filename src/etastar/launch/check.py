@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from etastar.errors import EtastarError
-from etastar.launch.adaptive import Rounds, decisions
+from etastar.launch.adaptive import expected_cells
 from etastar.launch.study import RunIndex, StackRecord, Study, open_study, read_record
 from etastar.store.verify import Problem
 
@@ -33,17 +33,10 @@ def verify_plan(folder: Path) -> list[Problem]:
 
 
 def _missing(study: Study, record: StackRecord, there: set[str]) -> list[Problem]:
-    wanted = _wanted(study, record, there)
+    wanted = expected_cells(study, record, there)
     cells = [(lr, h) for lr, horizons in wanted.items() for h in horizons]
     absent = [(lr, h) for lr, h in cells if record.run_id(lr, h) not in there]
     if not absent:
         return []
     shown = ", ".join(f"2^{math.log2(lr):g} × {h}" for lr, h in absent[:6]) + (" …" if len(absent) > 6 else "")
     return [Problem(f"stack {record.name}", f"{len(absent)} of {len(cells)} cells have no row: {shown}")]
-
-
-def _wanted(study: Study, record: StackRecord, there: set[str]) -> dict[float, tuple[int, ...]]:
-    """All cells of the plan; where the adaptive rule has decided, what its decisions leave."""
-    if decisions(study.path):
-        return Rounds(study, say=lambda _: None, decides=False).wanted(record, there)
-    return dict.fromkeys(record.spec.lrs, record.spec.horizons)

@@ -10,7 +10,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from etastar.launch.adaptive import decisions
+from etastar.launch.adaptive import decisions, expected_cells
 from etastar.launch.study import RunIndex, StackRecord, Study, all_records
 from etastar.store import holder, read_events
 from etastar.train.checkpoint import CheckpointFolder, branch_segment
@@ -73,23 +73,21 @@ def status_of(study: Study) -> StudyStatus:
 def _stack(
     study: Study, record: StackRecord, packed: list[StackRecord], events: list[dict[str, Any]], there: set[str]
 ) -> StackStatus:
-    lrs = {lr for one in packed for lr in one.spec.lrs} | set(record.spec.lrs)
-    cells = record.cells()
-    done = sum(run in there for run in cells.values())
-    extra = {record.run_id(lr, h) for lr in lrs - set(record.spec.lrs) for h in record.spec.horizons} & there
-    stopped = _not_wanted(study, record, cells, there)
+    wanted = expected_cells(study, record, there)
+    runs = {record.run_id(lr, h) for lr, horizons in wanted.items() for h in horizons}
+    done = len(runs & there)
     ids = {one.id for one in [*packed, record]}
     mine = [e for e in events if str(e.get("task", "")).partition("@")[0] in ids]
     base: dict[str, Any] = {
         "name": record.name,
         "params": record.spec.model.params,
-        "lrs": len(lrs),
-        "cells": len(cells) - stopped + len(extra),
-        "done": done + len(extra),
+        "lrs": len(wanted),
+        "cells": len(runs),
+        "done": done,
     }
     holders = [h for one in {r.id: r for r in [*packed, record]}.values() for h in _holders(study, one)]
     seen = time.time() - mine[-1]["time"] if mine else None
-    if done == len(cells) - stopped and not holders:
+    if done == len(runs) and not holders:
         return StackStatus(**base, state="done", seen=seen)
     if holders:
         last = next((e for e in reversed(mine) if e["event"] == "progress"), {})
@@ -108,16 +106,6 @@ def _stack(
         return StackStatus(**base, state="failed", reason=str(final.get("reason", "")), seen=seen)
     state: State = "interrupted" if final else "waiting"
     return StackStatus(**base, state=state, seen=seen)
-
-
-def _not_wanted(study: Study, record: StackRecord, cells: dict[tuple[float, int], str], there: set[str]) -> int:
-    """Cells that the adaptive rule has stopped before they were trained."""
-    gone = 0
-    for lr in record.spec.lrs:
-        ends = [d["horizon"] for d in decisions(study.path) if d["stack"] == record.name and lr in d["stop"]]
-        if ends:
-            gone += sum(h > min(ends) and cells[lr, h] not in there for h in record.spec.horizons)
-    return gone
 
 
 def _holders(study: Study, record: StackRecord) -> list[dict[str, Any]]:

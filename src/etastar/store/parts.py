@@ -2,20 +2,23 @@
 
 A study is a folder; `runs/*.parquet` and `trajectories/*.parquet` are its parts. A part is written beside
 its place, flushed to disk and renamed into it, so it is there whole or not at all. Writing a part again
-replaces it. Every page carries a checksum. A part that cannot be read, or that does not hold what the
-contract says, is named in a warning and left out.
+replaces it. Every page carries a checksum and every part a digest of its content, so that a flipped bit
+is seen wherever it falls. A part that cannot be read, or that does not hold what was written, is named in a
+warning and left out.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import secrets
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -87,8 +90,27 @@ def _write(folder: Path, table: pa.Table, part: str) -> Path:
     return path
 
 
+_DIGEST = b"etastar.digest"
+
+
 def _write_table(table: pa.Table, path: Path) -> None:
+    table = table.replace_schema_metadata({_DIGEST: content_digest(table)})
     pq.write_table(table, path, compression="zstd", write_page_checksum=True)
+
+
+def content_digest(table: pa.Table) -> str:
+    """A hash of names, types and values, whatever the layout that a version of Arrow gives them in memory."""
+    digest = hashlib.sha256()
+    for field in table.schema:
+        column = table[field.name].combine_chunks()
+        nulls = np.asarray(column.is_null())
+        digest.update(f"{field.name}\0{field.type}\0{len(column)}\0".encode())
+        digest.update(nulls.tobytes())
+        if pa.types.is_floating(field.type) or pa.types.is_integer(field.type):
+            digest.update(np.ascontiguousarray(column.fill_null(0).to_numpy(zero_copy_only=False)).tobytes())
+        else:
+            digest.update("\0".join("" if v is None else str(v) for v in column.to_pylist()).encode())
+    return digest.hexdigest()
 
 
 def sweep_leftovers(folder: Path, prefix: str) -> None:
@@ -134,4 +156,7 @@ def checked_part(path: Path) -> pa.Table:
     for field in schema:
         if field.name not in table.column_names or table.schema.field(field.name).type != field.type:
             raise DamagedPartError(path, f"the column {field.name} is not there as {field.type}")
-    return table
+    written = (table.schema.metadata or {}).get(_DIGEST)
+    if written is not None and written.decode(errors="replace") != content_digest(table):
+        raise DamagedPartError(path, "its content is not what was written")
+    return table.replace_schema_metadata(None)
