@@ -34,25 +34,30 @@ Victims = dict[str, list[int]]
 def processes(study: Path) -> Victims:
     """Who works for this study now, by role."""
     found: Victims = {}
+    parents: set[int] = set()
+    tasks: list[int] = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
         try:
             line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue
-        role = None
         if line.startswith("ray::etastar_task"):
-            role = "ray task"
-        elif str(study) in line and "etastar.launch.worker" in line:
+            tasks.append(int(entry.name))
+        role = None
+        if str(study) in line and "etastar.launch.worker" in line:
             role = "worker"
+            parents.add(parent)
         elif str(study) in line and "submitit.core._submit" in line and "srun" not in line and "bash" not in line:
             role = "slurm job"
         elif str(study) in line and "from etastar.cli" in line:
             role = "launcher"
         if role is not None:
             found.setdefault(role, []).append(int(entry.name))
-    return found
+    mine = [pid for pid in tasks if pid in parents]  # Ray may be running for others too
+    return found | ({"ray task": mine} if mine else {})
 
 
 def start(plan: str, study: Path, executor: str) -> subprocess.Popen[bytes]:
@@ -68,7 +73,8 @@ def strike(study: Path, rng: random.Random) -> str | None:
     roles = sorted(there) + (["requeue"] if jobs else [])
     if not roles:
         return None
-    role = rng.choice(roles)
+    weights = [len(there.get(role, jobs)) for role in roles]
+    (role,) = rng.choices(roles, weights)
     if role == "requeue":
         subprocess.run(["scontrol", "requeue", rng.choice(jobs)], capture_output=True, check=False)
         return "slurm requeue"

@@ -7,6 +7,8 @@ the worker then goes on from its checkpoint. All nodes must see the study's fold
 from __future__ import annotations
 
 import os
+import re
+import socket
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +20,8 @@ from etastar.errors import InputError
 from etastar.launch.executor import Ended, ExecutorOptions, last_words, log_of, worker_environment
 from etastar.launch.graph import Task
 from etastar.launch.worker import Exit
+
+_HOST_AND_PORT = re.compile(r"^(?:ray://)?\[?([^/\]]+?)\]?:(\d+)$")
 
 
 class RayOptions(ExecutorOptions):
@@ -55,6 +59,14 @@ class RayExecutor:
         self._refs: dict[Any, str] = {}
 
     def _connect(self, options: RayOptions) -> None:
+        address = options.address or os.environ.get("RAY_ADDRESS")
+        if address and (place := _HOST_AND_PORT.match(address)):
+            try:  # Ray itself tries for minutes
+                socket.create_connection((place[1], int(place[2])), timeout=10).close()
+            except OSError as error:
+                raise InputError(
+                    f"ray: cannot reach {address}: {error.strerror or error}", hint="is the cluster up? `ray status`"
+                ) from None
         try:
             # the launcher prints what matters; the workers' output is in the study's logs
             self._ray.init(address=options.address, log_to_driver=False, include_dashboard=False, logging_level="error")

@@ -6,6 +6,7 @@ packages are not all there.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -35,9 +36,12 @@ class SlurmCall:
         """Let the worker save; the job is then requeued with the same call."""
         from submitit.helpers import DelayedSubmission
 
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-            self._process.wait()
+        if self._process is not None:
+            # This runs inside a signal handler, on top of a `wait` that holds the process object's lock: only
+            # the operating system may be asked, and it must not reap the child from under that call.
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(self._process.pid, signal.SIGTERM)
+                os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
         return DelayedSubmission(SlurmCall(self.study, self.task))
 
     def __getstate__(self) -> dict[str, Any]:

@@ -126,7 +126,9 @@ def _stop_signals(stop: threading.Event) -> Iterator[None]:
     def ask(*_: object) -> None:
         stop.set()
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    # USR2 is what Slurm sends to all of a job before its time is up; unhandled it would end the process
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
+    before = {number: signal.signal(number, ask) for number in numbers}
     try:
         yield
     finally:
