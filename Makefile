@@ -18,7 +18,8 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -n auto
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -n auto -m 'not gpu'
+	$(BIN)/python -m pytest -n auto -m 'not gpu and not cluster'
+	$(BIN)/python -m pytest -m cluster
 
 # a real Ray and a real Slurm on this machine; what does not start is skipped, and said at the end
 test-cluster: $(STAMP)

@@ -97,9 +97,12 @@ def one_round(number: int, seed: int, executor: str, folder: Path, reference: Pa
     time.sleep(moment)
     struck = strike(study, rng) or "nobody (too late)"
     launches = 1
-    while launcher.wait(timeout=600) != 0 and launches < 6:
+    code = launcher.wait(timeout=600)
+    if struck == "launcher" and code == 0:
+        struck = "nobody (too late)"  # it had ended by itself
+    while code != 0 and launches < 6:
         launches += 1
-        launcher = start(plan, study, executor)
+        code = start(plan, study, executor).wait(timeout=600)
     time.sleep(0.5)
     left = sum(len(pids) for pids in processes(study).values())
     problems = [str(p) for p in verify_files(study) if p.wrong]

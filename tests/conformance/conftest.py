@@ -19,7 +19,8 @@ from etastar.launch.study import Study
 
 Make = Callable[[Study], Executor]
 
-CLUSTERS = [pytest.param(name, marks=pytest.mark.cluster) for name in ("ray", "slurm")]
+# every worker of these imports torch anew, and a cluster has to start: not for the quick tests
+STARTED = [pytest.param(name, marks=pytest.mark.cluster) for name in ("local", "ray", "slurm")]
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +41,7 @@ def _slurm() -> Iterator[None]:
     slurm.stop()
 
 
-@pytest.fixture(params=["inline", "local", *CLUSTERS])
+@pytest.fixture(params=["inline", *STARTED])
 def make(request: pytest.FixtureRequest) -> Make:
     """Executors of one kind, for any study."""
     if request.param in ("ray", "slurm"):

@@ -80,7 +80,7 @@ def test_launching_a_finished_study_submits_nothing(make: Make, reference: Path)
 def test_a_stop_is_clean_and_resumable(make: Make, tmp_path: Path) -> None:
     """Stopped in the middle: workers save and end, and the rest gives the same bits."""
     plan = small(spec={"schedule": {"warmup_steps": 4, "decay_steps": 6}, "batch_sequences": 4})
-    stacks = [{**s.model_dump(), "horizons": [12, 18, 150]} for s in plan.stacks]
+    stacks = [{**s.model_dump(), "horizons": [12, 18, 100]} for s in plan.stacks]
     plan = plan.model_copy(update={"stacks": tuple(type(plan.stacks[0])(**s) for s in stacks)})
     study = prepare(plan, tmp_path / "study")
     stop = threading.Event()

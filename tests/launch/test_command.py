@@ -17,6 +17,7 @@ import yaml
 from studies import assert_same, command, environment, etastar, plan_of, small, two_widths, undisturbed, write
 
 from etastar.cli import main
+from etastar.errors import InputError
 from etastar.launch.study import prepare
 from etastar.store import read_runs
 
@@ -191,6 +192,26 @@ def test_one_launcher_at_a_time(tmp_path: Path) -> None:
     claim.release()
 
 
+def test_every_worker_has_a_gpu_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two GPUs by name, three tasks: two at once, each sees one, and the third waits."""
+    from etastar.launch import on_local
+    from etastar.launch.graph import Task
+
+    monkeypatch.setattr(on_local, "visible_gpus", lambda: ["4", "GPU-7"])
+    executor = on_local.LocalExecutor(tmp_path, on_local.LocalOptions())
+    executor.submit([Task(id=name, stack=name, name=name, kind="stack") for name in "abc"])
+    assert executor.running() == {"a", "b", "c"}
+    seen = [Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") for pid in executor.pids().values()]
+    given = [entry for names in seen for entry in names if entry.startswith(b"CUDA_VISIBLE_DEVICES=")]
+    assert given == [b"CUDA_VISIBLE_DEVICES=4", b"CUDA_VISIBLE_DEVICES=GPU-7"]
+    executor.cancel(grace=0)
+    assert executor.running() == set()
+    with pytest.raises(InputError, match="3 workers are asked for, and there are 2 GPUs"):
+        on_local.LocalExecutor(tmp_path, on_local.LocalOptions(workers=3))
+    one = on_local.LocalExecutor(tmp_path, on_local.LocalOptions(gpus=1))
+    assert one.workers == 1
+
+
 def _launch_and(study: Path, plan: str, number: int, *, rows: int) -> int:
     """Launch on local processes, wait for some rows, signal the launcher alone; its exit code."""
     launcher = subprocess.Popen(
@@ -211,7 +232,10 @@ def _long() -> object:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGKILL, -9), pytest.param(signal.SIGTERM, 130, marks=pytest.mark.slow)],
+)
 def test_a_launcher_that_goes_leaves_no_orphans_and_a_study_to_go_on_with(
     tmp_path: Path, number: int, code: int
 ) -> None:

@@ -12,7 +12,7 @@ from etastar.errors import EtastarError
 from etastar.launch.executor import Ended, ExecutorOptions
 from etastar.launch.graph import Task
 from etastar.launch.worker import Exit, run_task
-from etastar.store import HeldError
+from etastar.store import HeldError, LostError
 
 
 class InlineOptions(ExecutorOptions):
@@ -48,7 +48,7 @@ class InlineExecutor:
                 ended.append(Ended(task, future.result()))
             else:
                 code = Exit.REFUSED if isinstance(error, EtastarError) else Exit.CRASHED
-                code = Exit.BUSY if isinstance(error, HeldError) else code
+                code = Exit.BUSY if isinstance(error, (HeldError, LostError)) else code
                 ended.append(Ended(task, code, str(error).splitlines()[0][:200] or type(error).__name__))
         return ended
 

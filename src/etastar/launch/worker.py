@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from etastar.errors import EtastarError
-from etastar.store import HeldError, Journal
+from etastar.store import HeldError, Journal, LostError
 
 CLAIM_WAIT = 20.0  # seconds to wait for another process on the same stack before giving up the machine
 QUIET = 10.0  # seconds between lines of progress in the journal, after the first
@@ -94,7 +94,7 @@ class _Told:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if error is not None:
             said = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            event = "busy" if isinstance(error, HeldError) else "failed"
+            event = "busy" if isinstance(error, (HeldError, LostError)) else "failed"
             self.journal.write(event, task=self.task, reason=said)
         self.journal.close()
 
@@ -164,7 +164,7 @@ def main(arguments: list[str] | None = None) -> int:
             _watch_parent(given.parent, stop)
         try:
             return run_task(given.study, given.task, should_stop=stop.is_set)
-        except HeldError as error:
+        except (HeldError, LostError) as error:
             print(f"busy: {error}", file=sys.stderr)
             return Exit.BUSY
         except EtastarError as error:
