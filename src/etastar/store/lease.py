@@ -129,7 +129,7 @@ def acquire(folder: Path, name: str, *, wait: float = 0.0) -> Lease:
             held = holder(folder, name) or {}
             who = f" (process {held['pid']} on {held['host']})" if "pid" in held and "host" in held else ""
             raise HeldError(
-                f"{folder}: another process{who} is training this stack",
+                f"{folder}: another process{who} is at work here ({name})",
                 hint="wait for it, or use another --out folder",
             )
         time.sleep(_POLL)
