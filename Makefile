@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all check clean
+.PHONY: demo test test-all test-cluster check clean
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -18,7 +18,14 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -n auto
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -n auto -m 'not gpu'
+	$(BIN)/python -m pytest -n auto -m 'not gpu and not cluster'
+	$(BIN)/python -m pytest -m cluster
+
+# a real Ray and a real Slurm on this machine; what does not start is skipped, and said at the end
+test-cluster: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,dev,ray,slurm]' \
+	  || echo 'ray and submitit could not be installed'
+	$(BIN)/python -m pytest -m 'cluster and not slow' tests/conformance tests/launch
 
 check: $(STAMP)
 	$(BIN)/ruff check .

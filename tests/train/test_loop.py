@@ -14,7 +14,7 @@ import torch
 from toys import CORPUS, steps, toy
 
 from etastar.errors import SpecError
-from etastar.store import read_runs, read_trajectories
+from etastar.store import HeldError, acquire, read_runs, read_trajectories
 from etastar.train.checkpoint import CheckpointFolder, Mark, expendable
 from etastar.train.engine import Engine
 from etastar.train.loop import train
@@ -248,16 +248,55 @@ def test_retention_follows_the_branch_graph() -> None:
 
 
 def test_two_processes_do_not_train_one_stack(tmp_path: Path) -> None:
-    import fcntl
-
     spec = toy()
     folder = tmp_path / "checkpoints" / spec.stack_id(data_identity=CORPUS.identity)
-    folder.mkdir(parents=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(SpecError, match="another process"):
-            run(spec, tmp_path)
+    claim = acquire(folder, "trunk")
+    with pytest.raises(HeldError, match="another process"):
+        run(spec, tmp_path)
+    claim.release()
     assert run(spec, tmp_path).num_rows == 6
+
+
+@pytest.mark.parametrize("kind", ["wsd", "cosine", "constant"])
+def test_in_pieces_as_in_one(tmp_path: Path, kind: str) -> None:
+    """The trunk alone, then every branch from its point, in any order: the same rows to the last bit."""
+    spec = toy(schedule={"kind": kind}, horizons=[16, 18, 24])
+    run(spec, tmp_path / "whole")
+    cut = tmp_path / "cut"
+    train(spec, cut, corpus=CORPUS, reporter=Silent(), only="trunk")
+    assert read_runs(cut).num_rows == 0
+    for horizon in (24, 16, 18):
+        train(spec, cut, corpus=CORPUS, reporter=Silent(), only=horizon)
+    same_study(tmp_path / "whole", cut)
+    assert len(list(cut.rglob("*.safetensors"))) <= 1
+
+
+def test_a_branch_without_its_point_says_so_and_the_trunk_makes_it_again(tmp_path: Path) -> None:
+    spec = toy()
+    with pytest.raises(SpecError, match="branch point is not there"):
+        train(spec, tmp_path, corpus=CORPUS, reporter=Silent(), only=16)
+    train(spec, tmp_path, corpus=CORPUS, reporter=Silent(), only="trunk")
+    (point,) = tmp_path.rglob("trunk-000000010.safetensors")
+    point.write_bytes(point.read_bytes()[:-50])
+    with pytest.warns(UserWarning, match="cannot be read"), pytest.raises(SpecError, match="branch point"):
+        train(spec, tmp_path, corpus=CORPUS, reporter=Silent(), only=16)
+    train(spec, tmp_path, corpus=CORPUS, reporter=Silent(), only="trunk")
+    for horizon in spec.horizons:
+        train(spec, tmp_path, corpus=CORPUS, reporter=Silent(), only=horizon)
+    run(spec, tmp_path / "whole")
+    same_study(tmp_path / "whole", tmp_path)
+
+
+def test_a_stop_that_is_asked_for_saves_at_once(tmp_path: Path) -> None:
+    spec = toy(execution={"checkpoint_every": 1000, "log_every": 7})
+    for count in range(1, 40, 9):
+        asked = iter(range(count))
+        stop = lambda asked=asked: next(asked, None) is None  # noqa: E731
+        result = train(spec, tmp_path / "cut", corpus=CORPUS, reporter=Silent(), should_stop=stop)
+        assert result.finished or list((tmp_path / "cut").rglob("*.safetensors"))
+    run(spec, tmp_path / "cut")
+    run(spec, tmp_path / "whole")
+    same_study(tmp_path / "whole", tmp_path / "cut")
 
 
 def test_repeated_data_is_said(tmp_path: Path) -> None:
@@ -271,7 +310,9 @@ def test_repeated_data_is_said(tmp_path: Path) -> None:
 def test_checkpoint_folder_ignores_strangers(tmp_path: Path) -> None:
     (tmp_path / "notes.safetensors").write_bytes(b"x")
     (tmp_path / ".trunk-000000001.safetensors.77.tmp").write_bytes(b"x")
+    (tmp_path / ".branch-9-3-000000001.safetensors.77.tmp").write_bytes(b"x")
     folder = CheckpointFolder(tmp_path, stack_id="s")
-    folder.sweep_leftovers()
-    assert folder.marks() == []
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.safetensors"]
+    with folder.claimed("trunk"):
+        assert folder.marks() == []
+    left = sorted(path.name for path in tmp_path.iterdir() if "lease" not in path.name)
+    assert left == [".branch-9-3-000000001.safetensors.77.tmp", "notes.safetensors"]  # that one is another's

@@ -15,11 +15,15 @@ from etastar.cli.demo import demo_command
 from etastar.cli.evaluate import evaluate_command
 from etastar.cli.fit import fit_command
 from etastar.cli.flags import flags_command
+from etastar.cli.launch import launch_command
+from etastar.cli.merge import merge_command
 from etastar.cli.plan import plan_command
 from etastar.cli.predict import predict_command
 from etastar.cli.simulate import simulate_command
+from etastar.cli.status import status_command
 from etastar.cli.theory import theory_command
 from etastar.cli.train import train_command
+from etastar.cli.verify import verify_command
 from etastar.errors import EtastarError
 
 # typer's own base of usage errors, wherever the installed version keeps it
@@ -40,6 +44,10 @@ app.command("simulate")(simulate_command)
 app.command("theory")(theory_command)
 app.command("plan")(plan_command)
 app.command("train")(train_command)
+app.command("launch")(launch_command)
+app.command("status")(status_command)
+app.command("verify")(verify_command)
+app.command("merge")(merge_command)
 app.add_typer(data_app, name="data")
 app.command("flags")(flags_command)
 app.command("demo")(demo_command)

@@ -2,18 +2,23 @@
 
 A study is a folder; `runs/*.parquet` and `trajectories/*.parquet` are its parts. A part is written beside
 its place, flushed to disk and renamed into it, so it is there whole or not at all. Writing a part again
-replaces it. A part that cannot be read is named in a warning and left alone.
+replaces it. Every page carries a checksum and every part a digest of its content, so that a flipped bit
+is seen wherever it falls. A part that cannot be read, or that does not hold what was written, is named in a
+warning and left out.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
+import secrets
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -24,7 +29,8 @@ from etastar.records import RUN_SCHEMA, TRAJECTORY_SCHEMA, conform_runs, conform
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a temporary file, flush it to disk, rename it to `path`; on failure leave nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # no process number: on a shared disk two machines may have the same
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
         write(temporary)
         with temporary.open("rb") as written:
@@ -80,8 +86,38 @@ def parts(study: str | Path, kind: str, prefix: str = "") -> list[Path]:
 
 def _write(folder: Path, table: pa.Table, part: str) -> Path:
     path = folder / f"{part}.parquet"
-    write_atomically(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
+    write_atomically(path, lambda temporary: _write_table(table, temporary))
     return path
+
+
+_DIGEST = b"etastar.digest"
+
+
+def _write_table(table: pa.Table, path: Path) -> None:
+    table = table.replace_schema_metadata({_DIGEST: content_digest(table)})
+    pq.write_table(table, path, compression="zstd", write_page_checksum=True)
+
+
+def content_digest(table: pa.Table) -> str:
+    """A hash of names, types and values, whatever the layout that a version of Arrow gives them in memory."""
+    digest = hashlib.sha256()
+    for field in table.schema:
+        column = table[field.name].combine_chunks()
+        nulls = np.asarray(column.is_null())
+        digest.update(f"{field.name}\0{field.type}\0{len(column)}\0".encode())
+        digest.update(nulls.tobytes())
+        if pa.types.is_floating(field.type) or pa.types.is_integer(field.type):
+            digest.update(np.ascontiguousarray(column.fill_null(0).to_numpy(zero_copy_only=False)).tobytes())
+        else:
+            digest.update("\0".join("" if v is None else str(v) for v in column.to_pylist()).encode())
+    return digest.hexdigest()
+
+
+def sweep_leftovers(folder: Path, prefix: str) -> None:
+    """Remove temporary files that a killed writer of `prefix` left; only its present claimant may ask."""
+    for path in folder.glob(f".{prefix}*.tmp"):
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def _read(folder: Path, schema: pa.Schema) -> pa.Table:
@@ -94,8 +130,33 @@ def _read(folder: Path, schema: pa.Schema) -> pa.Table:
 def read_part(path: Path) -> pa.Table | None:
     """One part, or None and a warning that names it."""
     try:
-        return pq.read_table(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        reason = str(error).splitlines()[0][:120]
-        warnings.warn(f"{path} cannot be read and is left out: {reason}", stacklevel=3)
+        return checked_part(path)
+    except DamagedPartError as error:
+        warnings.warn(f"{path} cannot be read and is left out: {error.reason}", stacklevel=3)
         return None
+
+
+class DamagedPartError(InputError):
+    """A part that does not hold what was written."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}", hint="remove it and launch again: its runs are made anew")
+        self.reason = reason
+
+
+def checked_part(path: Path) -> pa.Table:
+    """One part with its checksums and its columns checked; `DamagedPartError` says what is wrong."""
+    schema = RUN_SCHEMA if path.parent.name == "runs" else TRAJECTORY_SCHEMA
+    try:
+        with path.open("rb") as file:  # by name, a folder or a pattern would be taken for a dataset
+            table = pq.ParquetFile(file, page_checksum_verification=True).read()
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        raise DamagedPartError(path, reason) from None
+    for field in schema:
+        if field.name not in table.column_names or table.schema.field(field.name).type != field.type:
+            raise DamagedPartError(path, f"the column {field.name} is not there as {field.type}")
+    written = (table.schema.metadata or {}).get(_DIGEST)
+    if written is not None and written.decode(errors="replace") != content_digest(table):
+        raise DamagedPartError(path, "its content is not what was written")
+    return table.replace_schema_metadata(None)

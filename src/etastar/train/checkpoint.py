@@ -2,14 +2,14 @@
 
 A checkpoint is one safetensors file (no pickles) with JSON in its header, written beside its place,
 flushed and renamed: it is there whole or not at all. `trunk-STEP` is a trunk, `branch-HORIZON-DECAY-STEP`
-a decay on its way. `expendable` says which of them the rest of the branch graph no longer needs.
+a decay on its way. `expendable` says which of them the rest of the branch graph no longer needs. Who writes
+a segment has claimed it, so that a trunk and its branches can be the work of several processes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import re
 import warnings
@@ -24,7 +24,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from etastar.errors import SpecError
-from etastar.store import write_atomically
+from etastar.store import Lease, acquire, sweep_leftovers, write_atomically
+from etastar.train.schedule import leaves_trunk_at
+from etastar.train.spec import TrainSpec
 
 _NAME = re.compile(r"^(trunk|branch-\d+-\d+)-(\d+)\.safetensors$")
 
@@ -67,12 +69,23 @@ def expendable(marks: Iterable[Mark], *, leaves: Iterable[int], running: str | N
     return marks - needed
 
 
+def branch_points(spec: TrainSpec, marks: Iterable[Mark], missing: Iterable[int]) -> list[int]:
+    """Steps at which the trunk has yet to leave a checkpoint for these horizons, earliest first."""
+    marks = set(marks)
+    begun = {mark.segment for mark in marks}
+    points = {
+        leaves_trunk_at(spec.schedule, h) for h in missing if branch_segment(h, spec.schedule.decay_of(h)) not in begun
+    }
+    return sorted(step for step in points if step > 0 and Mark("trunk", step) not in marks)
+
+
 class CheckpointFolder:
     """The checkpoints of one stack."""
 
     def __init__(self, folder: Path, *, stack_id: str) -> None:
         self.folder = folder
         self.stack_id = stack_id
+        self._claims: dict[str, Lease] = {}
 
     def marks(self) -> list[Mark]:
         """What is there, sorted by segment and step."""
@@ -81,6 +94,7 @@ class CheckpointFolder:
 
     def save(self, mark: Mark, tensors: Mapping[str, Tensor], provenance: Mapping[str, Any]) -> None:
         """Write one checkpoint; a full disk leaves the earlier ones intact."""
+        self.check_claim(mark.segment)
         content = {"stack": self.stack_id, "segment": mark.segment, "step": mark.step, **provenance}
         header = {"etastar": json.dumps(content, sort_keys=True)}
 
@@ -122,32 +136,24 @@ class CheckpointFolder:
             with contextlib.suppress(FileNotFoundError):
                 (self.folder / mark.file).unlink()
 
-    def sweep_leftovers(self) -> None:
-        """Remove temporary files that a killed writer left behind."""
-        for path in self.folder.glob(".*.tmp"):
-            with contextlib.suppress(FileNotFoundError):
-                path.unlink()
+    def set_aside(self, mark: Mark) -> None:
+        """Take a damaged checkpoint out of the way, so that it is made anew."""
+        with contextlib.suppress(FileNotFoundError):
+            (self.folder / mark.file).rename(self.folder / f"{mark.file}.damaged")
+
+    def check_claim(self, segment: str) -> None:
+        """Refuse to write what another process has taken over meanwhile."""
+        if segment in self._claims:
+            self._claims[segment].check()
 
     @contextmanager
-    def held(self, writes: bool) -> Iterator[None]:
-        """Hold the stack's lock, which dies with the process: two trainings of one stack would mix files."""
-        if not writes:
-            yield
-            return
+    def claimed(self, segment: str, *, wait: float = 0.0) -> Iterator[None]:
+        """Hold a segment, which dies with the process: two trainings of one segment would mix files."""
+        lease = acquire(self.folder, segment, wait=wait)
+        self._claims[segment] = lease
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock = (self.folder / "lock").open("w")
-        except OSError as error:
-            raise SpecError(
-                f"{self.folder}: cannot be written ({error.strerror})", hint="check the --out folder"
-            ) from None
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise SpecError(
-                    f"{self.folder}: another process is training this stack",
-                    hint="wait for it, or use another --out folder",
-                ) from None
-            self.sweep_leftovers()
+            sweep_leftovers(self.folder, f"{segment}-")
             yield
+        finally:
+            del self._claims[segment]
+            lease.release()

@@ -4,6 +4,9 @@ For each horizon, earliest first: take the newest checkpoint at or before the po
 the trunk, advance the trunk to that point, save it, run the decay, evaluate, record. Whatever is recorded
 is never done again; whatever is missing follows from the checkpoints. So a killed training is started with
 the same command, and gives the same bits on the same device, packing and thread count.
+
+`only` cuts this into pieces for several processes: the trunk alone leaves a checkpoint at every branch
+point, and each branch starts from its own; the rows are the same.
 """
 
 from __future__ import annotations
@@ -11,9 +14,11 @@ from __future__ import annotations
 import gc
 import os
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import torch
@@ -21,7 +26,7 @@ import torch
 from etastar.errors import SpecError
 from etastar.store import read_runs
 from etastar.train.batches import Feed, check_corpus, open_corpus
-from etastar.train.checkpoint import CheckpointFolder, Mark, branch_segment, expendable
+from etastar.train.checkpoint import CheckpointFolder, Mark, branch_points, branch_segment, expendable
 from etastar.train.data import Corpus
 from etastar.train.distributed import Share, divide, process_group
 from etastar.train.engine import Engine, StepResult, default_micro_batch, resolve_device
@@ -45,7 +50,24 @@ class TrainResult:
 
 
 class _TimeIsUpError(Exception):
-    """The time that was given is over; the state is saved."""
+    """The time that was given is over, or a stop was asked for; the state is saved."""
+
+
+Only = Literal["trunk"] | int | None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to end early, at a checkpoint, and how long to wait for another process on the same stack."""
+
+    deadline: float | None = None  # of time.monotonic
+    should_stop: Callable[[], bool] = lambda: False
+    wait: float = 0.0
+
+    @property
+    def reached(self) -> bool:
+        """Is it time to save and end?"""
+        return self.should_stop() or (self.deadline is not None and time.monotonic() > self.deadline)
 
 
 def train(
@@ -55,20 +77,29 @@ def train(
     corpus: Corpus | None = None,
     reporter: Reporter | None = None,
     stop_after: float | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    only: Only = None,
+    wait: float = 0.0,
 ) -> TrainResult:
     """Train what is missing of a spec, into the study's folder; under torchrun, this process's share of it.
 
-    `stop_after` seconds end it early at a checkpoint; the same call goes on from there.
+    `stop_after` seconds, or `should_stop()` asked after every step, end it early at a checkpoint; the same
+    call goes on from there. `only` "trunk" trains up to the last branch point, `only` a horizon trains that
+    branch from its point. `wait`: seconds to wait while another process holds the stack.
     """
     torch.set_num_threads(spec.execution.threads)
     reporter = reporter or PlainReporter()
     corpus = corpus or open_corpus(spec.data)
     check_corpus(spec, corpus)
-    deadline = None if stop_after is None else time.monotonic() + stop_after
+    limits = Limits(
+        deadline=None if stop_after is None else time.monotonic() + stop_after,
+        should_stop=should_stop or (lambda: False),
+        wait=wait,
+    )
     with process_group(spec.execution.device) as (rank, ranks, device):
         execution = spec.execution.model_copy(update={"device": device})
         mine, share = divide(spec.model_copy(update={"execution": execution}), rank=rank, ranks=ranks)
-        stack = StackTrainer(mine, Path(study), corpus, share, reporter, deadline)
+        stack = StackTrainer(mine, Path(study), corpus, share, reporter, limits, only)
         finished = stack.run()
     return TrainResult(study=Path(study), runs=read_runs(study), finished=finished)
 
@@ -83,12 +114,14 @@ class StackTrainer:
         corpus: Corpus,
         share: Share,
         reporter: Reporter,
-        deadline: float | None,
+        limits: Limits,
+        only: Only = None,
     ) -> None:
         self.spec = spec
         self.share = share
         self.reporter = reporter
-        self.deadline = deadline
+        self.limits = limits
+        self.only = only
         self.device = resolve_device(spec.execution)
         if spec.execution.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -100,14 +133,27 @@ class StackTrainer:
         self.recorder = Recorder(study, spec, corpus.identity, matrix_names(spec))
 
     def run(self) -> bool:
-        """Train every horizon that is not in the store; False if time ran out first."""
-        with self.checkpoints.held(self.share.writes):
-            try:
+        """Train every horizon that is not in the store; False if it was stopped first."""
+        try:
+            with nullcontext() if isinstance(self.only, int) else self._claimed(None):
                 self._run_within_memory()
-            except _TimeIsUpError:
-                self.reporter.message("time is up: saved; the same command goes on from here")
-                return False
+        except _TimeIsUpError:
+            self.reporter.message("stopped and saved; the same command goes on from here")
+            return False
         return True
+
+    @contextmanager
+    def _claimed(self, horizon: int | None) -> Iterator[None]:
+        """Hold the trunk (None) or a branch; of the processes that share a batch, the writing one does."""
+        if not self.share.writes:
+            yield
+            return
+        with self.checkpoints.claimed(self._segment(horizon), wait=self.limits.wait):
+            self.recorder.sweep_leftovers(horizon)
+            yield
+
+    def _segment(self, horizon: int | None) -> str:
+        return "trunk" if horizon is None else branch_segment(horizon, self.spec.schedule.decay_of(horizon))
 
     def _first_micro_batch(self) -> int:
         asked = self.spec.execution.micro_batch or default_micro_batch(self.spec, self.device)
@@ -142,11 +188,13 @@ class StackTrainer:
     def _run_missing(self) -> None:
         done = self.recorder.finished_horizons()
         self.share.wait()
-        missing = sorted(h for h in self.spec.horizons if h not in done)
-        if self.share.writes:  # a kill between a row and this would leave its branch's checkpoints behind
-            over = {branch_segment(h, self.spec.schedule.decay_of(h)) for h in done}
+        wanted = [self.only] if isinstance(self.only, int) else self.spec.horizons
+        missing = sorted(h for h in wanted if h not in done)
+        if self.share.writes and self.only is None:
+            # a kill between a row and its clean-up would leave the branch's checkpoints behind
+            over = {self._segment(h) for h in done}
             self.checkpoints.drop(mark for mark in self.checkpoints.marks() if mark.segment in over)
-        if done:
+        if done and self.only is None:
             self.reporter.message(f"{len(done)} of {len(self.spec.horizons)} horizons are in the store already")
         if not missing:
             return
@@ -157,28 +205,71 @@ class StackTrainer:
         self.validation = self.feed.validation()
         if (epochs := self.feed.epochs(missing[-1])) > 1:
             self.reporter.message(f"the longest horizon sees its data again: {epochs} epochs begin")
+        if self.only == "trunk":
+            self._run_trunk(missing)
+            return
         for index, horizon in enumerate(missing):
-            self._run_horizon(horizon, missing[index:])
+            with self._claimed(horizon):
+                self._run_horizon(horizon, missing[index:])
+
+    def _run_trunk(self, missing: list[int]) -> None:
+        """Leave a checkpoint at every point from which a missing branch has yet to start."""
+        points = branch_points(self.spec, self.checkpoints.marks(), missing)
+        if not points:
+            return
+        state, start = self._newest("trunk", up_to=points[0])
+        start = start or 0
+        self.pace.plan(points[-1] - start)
+        for point in points:
+            self._advance(state, start, point, None, points)
+            start = max(start, point)
 
     def _run_horizon(self, horizon: int, missing: list[int]) -> None:
         """Trunk up to the branch, the branch, its evaluation and its rows."""
-        schedule = self.spec.schedule
-        leaves = leaves_trunk_at(schedule, horizon)
-        branch = branch_segment(horizon, schedule.decay_of(horizon))
+        leaving = [leaves_trunk_at(self.spec.schedule, h) for h in missing]
+        leaves, branch = leaving[0], self._segment(horizon)
         state, start = self._newest(branch, up_to=horizon)
-        if start is None:
+        if start is None and isinstance(self.only, int):
+            state, start = self._branch_point(leaves), leaves
+            self.pace.plan(horizon - leaves)
+        elif start is None:
             state, start = self._newest("trunk", up_to=leaves)
             start = start or 0
             self.pace.plan(self._steps_left(start, missing))
             if leaves > start:
-                self._advance(state, start, leaves, None, [leaves_trunk_at(schedule, h) for h in missing])
+                self._advance(state, start, leaves, None, leaving)
             start = leaves
         else:
             self.pace.plan(self._steps_left(start, missing))
-        self._advance(state, start, horizon, horizon, [leaves_trunk_at(schedule, h) for h in missing])
+        self._advance(state, start, horizon, horizon, leaving)
         self._record(horizon, state, self.engine.evaluate(state, self.validation))
         if self.share.writes:
             self.checkpoints.drop(mark for mark in self.checkpoints.marks() if mark.segment == branch)
+            if isinstance(self.only, int):
+                self._drop_branch_point(leaves)
+
+    def _branch_point(self, leaves: int) -> TrainState:
+        """The state that the trunk's own process left for this branch."""
+        state = self.engine.fresh_state()
+        if leaves == 0:
+            return state
+        mark = Mark("trunk", leaves)
+        path = self.checkpoints.folder / mark.file
+        tensors = self.checkpoints.load(mark) if path.exists() else None
+        if tensors is None:
+            self.checkpoints.set_aside(mark)
+            raise SpecError(f"{path}: the branch point is not there whole", hint="run the trunk's task again")
+        state.load(tensors, where=str(path))
+        return state
+
+    def _drop_branch_point(self, leaves: int) -> None:
+        """The point of a recorded branch goes, unless others need it or a later horizon may go on from it."""
+        unfinished = set(self.spec.horizons) - self.recorder.finished_horizons()
+        needed = {leaves_trunk_at(self.spec.schedule, h) for h in unfinished}
+        trunks = [mark for mark in self.checkpoints.marks() if mark.segment == "trunk"]
+        if leaves in needed or self.spec.execution.keep_branch_points or trunks[-1:] == [Mark("trunk", leaves)]:
+            return
+        self.checkpoints.drop([Mark("trunk", leaves)])
 
     def _newest(self, segment: str, *, up_to: int) -> tuple[TrainState, int | None]:
         """The newest readable state of a segment, or a fresh one and None."""
@@ -189,6 +280,8 @@ class StackTrainer:
                 if tensors is not None:
                     state.load(tensors, where=str(self.checkpoints.folder / mark.file))
                     return state, mark.step
+                if self.share.writes:
+                    self.checkpoints.set_aside(mark)
         return state, None
 
     def _steps_left(self, start: int, missing: list[int]) -> int:
@@ -208,7 +301,7 @@ class StackTrainer:
                 start = self._take_steps(state, start, min((start // every + 1) * every, stop), horizon)
             if horizon is None or start < stop:
                 self._save(state, start, horizon, leaves)
-            if self.share.agree(self.deadline is not None and time.monotonic() > self.deadline) and start < stop:
+            if self.share.agree(self.limits.reached) and start < stop:
                 raise _TimeIsUpError
 
     def _take_steps(self, state: TrainState, start: int, stop: int, horizon: int | None) -> int:
@@ -222,11 +315,13 @@ class StackTrainer:
             if execution.eval_every and (step + 1) % execution.eval_every == 0 and step + 1 != horizon:
                 loss = self.engine.evaluate(state, self.validation)
                 self.recorder.log_validation(step + 1, loss, result.alive)
-            if step % execution.log_every == 0:
+            logged = step % execution.log_every == 0
+            if logged:
                 self.recorder.log(step, result)
-                if self._time_is_up() and step + 1 < stop:
-                    reached = step + 1
-                    break
+            # to agree with others costs a message, so they ask each other at logged steps alone
+            if (logged or not self.share.data_parallel) and self.share.agree(self.limits.reached) and step + 1 < stop:
+                reached = step + 1
+                break
             self.pace.took_step(segment, step + 1, stop, result)
         if self.share.writes:
             self.recorder.flush(horizon, start, reached)
@@ -234,25 +329,22 @@ class StackTrainer:
             self.recorder.drop_logged()
         return reached
 
-    def _time_is_up(self) -> bool:
-        if self.deadline is None:
-            return False
-        return self.share.agree(time.monotonic() > self.deadline)
-
     def _save(self, state: TrainState, step: int, horizon: int | None, leaves: list[int]) -> None:
-        segment = "trunk" if horizon is None else branch_segment(horizon, self.spec.schedule.decay_of(horizon))
+        segment = self._segment(horizon)
         if self.share.writes:
             mark = Mark(segment, step)
             self.checkpoints.save(mark, state.tensors(), {"spec": self.spec.model_dump(mode="json")})
             kept = [leaves_trunk_at(self.spec.schedule, h) for h in self.spec.horizons]
-            keep = kept if self.spec.execution.keep_branch_points else []
-            marks = self.checkpoints.marks()
-            self.checkpoints.drop(expendable(marks, leaves=leaves, running=segment, keep=keep))
+            keep = kept if self.spec.execution.keep_branch_points or self.only is not None else []
+            gone = expendable(self.checkpoints.marks(), leaves=leaves, running=segment, keep=keep)
+            # in pieces, the other segments belong to other processes
+            self.checkpoints.drop(mark for mark in gone if self.only is None or mark.segment == segment)
         self.share.wait()
 
     def _record(self, horizon: int, state: TrainState, loss: torch.Tensor) -> None:
         if not self.share.writes:
             return
+        self.checkpoints.check_claim(self._segment(horizon))
         self.recorder.log_validation(horizon, loss, state.watch.alive)
         self.recorder.flush(horizon, horizon, horizon + 1)
         rows = self.recorder.record(

@@ -3,7 +3,8 @@
 Runs: one row a learning rate and horizon, written the moment its branch is evaluated. Trajectories: rows
 of every n-th step, under the trunk's name before the branch and under the run's name in its decay; so a
 run's whole path is its trunk's rows before `steps − decay_steps` and then its own. Logged tensors stay
-on the device until a flush.
+on the device until a flush. What another packing of the same learning rates has recorded already is not
+written a second time.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 from torch import Tensor
 
-from etastar.records import RunStatus
-from etastar.store import parts, read_part, read_runs, write_runs, write_trajectories
+from etastar.records import RUN_SCHEMA, RunStatus
+from etastar.store import parts, read_part, read_runs, sweep_leftovers, write_runs, write_trajectories
 from etastar.train.checkpoint import branch_segment
 from etastar.train.engine import StepResult
 from etastar.train.schedule import leaves_trunk_at
@@ -28,6 +29,22 @@ from etastar.train.state import TrainState
 from etastar.train.statistics import STATISTICS
 
 _SPAN = re.compile(r"-(\d+)-(\d+)\.parquet$")
+
+# Beside the contract's columns. Typed here: a part in which a value is unknown must not change the column.
+_MORE = {
+    "diverged_step": pa.int64(),
+    "decay": pa.string(),
+    "clip": pa.float64(),
+    "spikes": pa.int64(),
+    "epochs": pa.int64(),
+    "device": pa.string(),
+    "precision": pa.string(),
+    "stack": pa.int64(),
+    "micro_batch": pa.int64(),
+    "ranks": pa.int64(),
+    "threads": pa.int64(),
+}
+_ROW_SCHEMA = pa.schema([*RUN_SCHEMA, *(pa.field(name, kind) for name, kind in _MORE.items())])
 
 
 @dataclass
@@ -40,6 +57,17 @@ class Recorder:
     weights: list[str]
     _logged: list[tuple[int, StepResult]] = field(default_factory=list)
     _validated: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)
+    _others: dict[int | None, list[Path]] = field(default_factory=dict)
+
+    @property
+    def stack(self) -> str:
+        """The stack's id: its parts' names begin with it."""
+        return self.spec.stack_id(data_identity=self.identity)
+
+    def sweep_leftovers(self, horizon: int | None) -> None:
+        """Remove temporary files of an earlier, killed writer of the trunk (None) or of a branch."""
+        for kind in ("runs", "trajectories"):
+            sweep_leftovers(self.study / kind, f"{self.stack}-{self._segment(horizon)}-")
 
     def finished_horizons(self) -> set[int]:
         """Horizons of which every learning rate has its row in the store."""
@@ -61,9 +89,11 @@ class Recorder:
         self.drop_logged()
         if not tables:
             return
-        prefix = f"{self.spec.stack_id(data_identity=self.identity)}-{self._segment(horizon)}"
+        prefix = f"{self.stack}-{self._segment(horizon)}"
         part = f"{prefix}-{start:09d}-{stop:09d}"
-        write_trajectories(self.study, pa.concat_tables(tables, promote_options="default"), part)
+        fresh = self._not_elsewhere(pa.concat_tables(tables, promote_options="default"), horizon, start, stop)
+        if fresh.num_rows:
+            write_trajectories(self.study, fresh, part)
         self._cut_overlaps(prefix, part, start, stop)
 
     def drop_logged(self) -> None:
@@ -84,6 +114,26 @@ class Recorder:
                     rest = table.filter(pa.array(keep))
                     write_trajectories(self.study, rest, f"{prefix}-{low:09d}-{high:09d}")
             path.unlink(missing_ok=True)
+
+    def _not_elsewhere(self, table: pa.Table, horizon: int | None, start: int, stop: int) -> pa.Table:
+        """The rows that no other packing has recorded: one that goes on from its checkpoint, or that was cut."""
+        if horizon not in self._others:
+            mine = set(self._names(np.arange(len(self.spec.lrs)), horizon))
+            segment = f"-{self._segment(horizon)}-"
+            strangers = [p for p in parts(self.study, "trajectories") if segment in p.name]
+            strangers = [p for p in strangers if not p.name.startswith(f"{self.stack}-")]
+            self._others[horizon] = [
+                p for p in strangers if (there := read_part(p)) is not None and mine & set(there["run"].to_pylist())
+            ]
+        seen: set[tuple[str, int]] = set()
+        for path in self._others[horizon]:
+            span = _SPAN.search(path.name)
+            if span and int(span[1]) < stop and int(span[2]) > start and (there := read_part(path)) is not None:
+                seen |= set(zip(there["run"].to_pylist(), there["step"].to_pylist(), strict=True))
+        if not seen:
+            return table
+        keys = zip(table["run"].to_pylist(), table["step"].to_pylist(), strict=True)
+        return table.filter(pa.array([key not in seen for key in keys]))
 
     def _segment(self, horizon: int | None) -> str:
         return "trunk" if horizon is None else branch_segment(horizon, self.spec.schedule.decay_of(horizon))
@@ -160,9 +210,13 @@ class Recorder:
             }
             for k, (lr, value) in enumerate(zip(spec.lrs, loss.tolist(), strict=True))
         ]
-        table = pa.Table.from_pylist(rows)
-        stack = spec.stack_id(data_identity=self.identity)
-        write_runs(self.study, table, f"{stack}-{self._segment(horizon)}-{spec.eval_tokens}")
+        table = pa.Table.from_pylist(rows, schema=_ROW_SCHEMA)
+        part = f"{self.stack}-{self._segment(horizon)}-{spec.eval_tokens}"
+        others = [read_part(path) for path in parts(self.study, "runs") if path.stem != part]
+        elsewhere = {run for other in others if other is not None for run in other["run"].to_pylist()}
+        fresh = table.filter(pa.array([run not in elsewhere for run in table["run"].to_pylist()]))
+        if fresh.num_rows:
+            write_runs(self.study, fresh, part)
         return table
 
     def _trunk(self, lr: float) -> str:
