@@ -59,9 +59,16 @@ class Calibration:
             head_eff_lr=between(heads, extend=True),
         )
 
-    def matrices_for(self, target: PlannedRun) -> tuple[FromCalibration, tuple[str, ...]]:
+    def matrices_for(
+        self, target: PlannedRun, *, from_start: bool = False
+    ) -> tuple[FromCalibration, tuple[str, ...]]:
         """What `invert_eff_lr` needs for a target, and flags: the trunk's own beginning is used where the
-        target shares it (λ and every LR factor up to fit_stop), else the recursion starts from W₀."""
+        target shares it (λ and every LR factor up to fit_stop), else the recursion starts from W₀.
+
+        With `from_start` it always does: for a comparison of horizons on one footing.
+        """
+        if from_start:
+            return FromCalibration(self, from_start=True), ()
         stop = max(fit.fit_stop for row in self.fits for fit in row)
         shared = (
             target.decay == self.run.decay
