@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -11,12 +12,19 @@ from rich.panel import Panel
 from rich.table import Table
 
 from etastar.cli import options as o
-from etastar.estimate.cells import EffColumn, Group
+from etastar.cli import target as t
+from etastar.cli.diagnosis import diagnosis_json, show_diagnosis
+from etastar.errors import InputError
+from etastar.estimate.cells import EffColumn, Group, Quantity
+from etastar.estimate.estimates import estimate_group
 from etastar.laws.published import PublishedPrediction, compare
 from etastar.predict.backtest import Backtest
-from etastar.predict.recommend import Answer, Recommendation, answer
-from etastar.predict.strategies import Prediction
-from etastar.scale import Scale, format_lr, format_number
+from etastar.predict.diagnosis import StudyDiagnosis, diagnose_study
+from etastar.predict.recommend import Answer, Recommendation, answer_from
+from etastar.predict.solve import solve_weight_decay
+from etastar.predict.strategies import Evidence, Prediction
+from etastar.scale import Scale, format_lr, format_number, parse_positive
+from etastar.theory.invert import Inversion
 
 
 def predict_command(
@@ -27,6 +35,13 @@ def predict_command(
     where: o.Where = None,
     fit_where: o.FitWhere = None,
     group: o.GroupBy = None,
+    trajectories: t.Trajectories = None,
+    weight_decay: t.WeightDecay = None,
+    warmup: t.Warmup = None,
+    schedule: t.ScheduleKind = None,
+    decay_steps: t.DecaySteps = None,
+    batch_tokens: t.BatchTokens = None,
+    solve_for: t.SolveWeightDecay = None,
     published: Annotated[bool, typer.Option("--published", help="Show what published laws say beside it.")] = False,
     degree: o.Degree = None,
     window: o.Window = "auto",
@@ -39,8 +54,9 @@ def predict_command(
 ) -> None:
     """Predict the optimal learning rate at a target (N, D) from finished runs.
 
-    Every strategy (along D, along N, jointly; in η and in η_eff) is shown with its back-test; one is
-    recommended, with its interval, its expected extra compute (ECR) and every doubt.
+    Every strategy (along D, along N, jointly; in η, in η_eff, and in η_eff inverted by the theory) is
+    shown with its back-test; one is recommended, with its interval, its expected extra compute (ECR) and
+    every doubt. A diagnosis says in which regime the runs are and whether a straight η law can be trusted.
 
     Example: etastar predict runs.parquet --params 707M --tokens 100B --fit-where "tokens <= 20e9"
     """
@@ -49,15 +65,43 @@ def predict_command(
         runs, mapping=mapping, where=where, fit_where=fit_where, group=group, degree=degree, window=window,
         eff_lr=eff_lr, level=level, replicates=replicates, seed=seed, surface=surface,
     )  # fmt: skip
-    answers = [answer(found, target, loaded.options, eff_column=eff_lr) for found in loaded.groups]
+    paths, notes = t.load_paths(runs, trajectories, loaded.table, loaded.groups, group)
+    typed = {
+        "weight_decay": weight_decay, "warmup": warmup, "schedule": schedule, "decay_steps": decay_steps,
+        "batch_tokens": batch_tokens,
+    }  # fmt: skip
+    evidences = [
+        Evidence(
+            found,
+            estimate_group(found, loaded.options),
+            eff_lr,
+            paths.get(found.label, {}),
+            t.target_settings(found, target.tokens, **typed),
+        )
+        for found in loaded.groups
+    ]
+    answers = [answer_from(evidence, target, level) for evidence in evidences]
+    single = evidences[0] if len(evidences) == 1 else None
+    diagnosis = _diagnosis(single, answers[0], level) if single else None
+    decay = _solved(single, answers[0], solve_for, level) if solve_for else None
     known = _published(loaded, target) if published else []
     if as_json:
-        o.print_json(answer_json(answers, target, level, known))
+        content = answer_json(answers, target, level, known)
+        content["diagnosis"] = diagnosis_json(diagnosis) if diagnosis else None
+        if decay is not None:
+            content["weight_decay"] = {"lr": parse_positive(solve_for or "", what="lr")} | asdict(decay)
+        o.print_json(content)
         return
     console = Console()
     o.print_notes(console, loaded)
+    for note in notes:
+        console.print(f"[dim]· {escape(note)}[/]")
     for found in answers:
         show_answer(console, found, level)
+    if diagnosis is not None:
+        show_diagnosis(console, diagnosis)
+    if decay is not None:
+        console.print(_weight_decay_line(decay, solve_for or ""), highlight=False)
     if known:
         console.print(_published_table(known))
     if len(answers) > 1:
@@ -65,6 +109,34 @@ def predict_command(
             f"[yellow]{len(answers)} groups were trained differently, so none is recommended over the others.[/]\n"
             f'hint: pick one with --where, e.g. --where "{escape(_where_hint(loaded.groups))}"'
         )
+
+
+def _diagnosis(evidence: Evidence, found: Answer, level: float) -> StudyDiagnosis:
+    """At the recommended η; where there is none, at the first that a strategy gave."""
+    said = [found.recommended.log2_lr] if found.recommended else []
+    said += [p.log2_lr for p in found.predictions if p.log2_lr is not None]
+    return diagnose_study(evidence, found.target, said[0] if said else None, level)
+
+
+def _solved(evidence: Evidence | None, found: Answer, lr: str, level: float) -> Inversion:
+    """λ for a given learning rate, from the η_eff law that is recommended, or the first that has a value."""
+    rate = parse_positive(lr, what="lr")
+    if evidence is None:
+        raise InputError("--solve-weight-decay: the table holds several groups", hint="pick one with --where")
+    best = found.recommended
+    laws = [p for p in found.predictions if p.quantity is Quantity.EFF_LR and p.log2_value is not None]
+    laws.sort(key=lambda p: best is None or p.axis is not best.axis)
+    if not laws:
+        raise InputError("--solve-weight-decay: no η_eff law reaches the target", hint="measure mean_eff_lr")
+    return solve_weight_decay(evidence, laws[0], rate, level)
+
+
+def _weight_decay_line(decay: Inversion, lr: str) -> str:
+    ends = ""
+    if decay.log2_interval is not None:
+        low, high = (o.exp2(end) for end in decay.log2_interval)
+        ends = f" ({low:.3g} … {high:.3g})"
+    return f"with lr {escape(lr)} the same η_eff {decay.mean_eff_lr:.3g} takes weight decay {decay.value:.4g}{ends}"
 
 
 def answer_json(answers: list[Answer], target: Scale, level: float, known: list[PublishedPrediction]) -> dict[str, Any]:
@@ -101,6 +173,8 @@ def prediction_json(prediction: Prediction, tested: Backtest, level: float) -> d
     return {
         "axis": prediction.axis.value,
         "quantity": prediction.quantity.value,
+        "inverted": prediction.inverted,
+        "source": prediction.source,
         "value": None if value is None else o.exp2(value),
         "lr": None if lr is None else o.exp2(lr),
         "log2_interval": prediction.interval(level),
@@ -130,6 +204,7 @@ def recommendation_json(found: Recommendation, level: float) -> dict[str, Any]:
         "level": level,
         "axis": found.axis.value,
         "quantity": found.quantity.value,
+        "inverted": found.inverted,
         "why": found.why,
         "expected_ecr": found.expected_ecr,
         "lr_min_ecr": None if found.log2_lr_min_ecr is None else o.exp2(found.log2_lr_min_ecr),
@@ -186,6 +261,8 @@ def show_answer(console: Console, found: Answer, level: float) -> None:
         table.add_column(name, justify="right")
     table.add_column("doubts")
     for p, t in zip(found.predictions, found.backtests, strict=True):
+        if p.inverted and p.log2_value is None:
+            continue  # the same axis has said above why it has no law
         if p.log2_lr is None:
             table.add_row(p.name, "–", "–", str(p.cells), "–", "–", escape(p.reason or ""))
             continue
@@ -197,6 +274,8 @@ def show_answer(console: Console, found: Answer, level: float) -> None:
             ", ".join(flag.value for flag in p.flags),
         )  # fmt: skip
     console.print(table)
+    for road in dict.fromkeys(p.source for p in found.predictions if p.source is not None):
+        console.print(f"[dim]inverted: η from η_eff by the {escape(road)}[/]", highlight=False)
     if found.recommended is None:
         console.print(Panel(escape(f"No recommendation: {found.abstained}"), style="yellow", title="abstained"))
         return

@@ -123,14 +123,14 @@ def _choose(predictions: list[Prediction], tests: list[Backtest]) -> tuple[list[
         return [], "no strategy has cells enough: " + "; ".join(f"{p.name}: {p.reason}" for p in predictions[:4])
     # where the target is trained otherwise, only the theory speaks of it; a twin has no second voice
     speaking = [k for k in possible if Flag.SWEEP_SETTINGS not in predictions[k].flags] or possible
-    speaking = [k for k in speaking if not _is_twin(predictions, k)]
+    speaking = [k for k in speaking if not is_twin(predictions, k)]
     tested = [k for k in speaking if tests[k].trials] or speaking
     narrowest = min(predictions[k].lr_sd for k in tested)
     close = [k for k in tested if predictions[k].lr_sd <= NEARLY * narrowest]
     return sorted(close, key=lambda k: tests[k].rms_lr_error or 0.0), None
 
 
-def _is_twin(predictions: list[Prediction], k: int) -> bool:
+def is_twin(predictions: list[Prediction], k: int) -> bool:
     """Does an earlier strategy give the same answer on the same road? (The measured map is then the closed form.)"""
     own = predictions[k]
     return own.inverted and any(
@@ -167,7 +167,7 @@ def _recommend(
         expected_ecr=ecr,
         log2_lr_min_ecr=best,
         safe_range=safe,
-        conditions=evidence.group.conditions,
+        conditions=_conditions(evidence, prediction),
         cost=_cost(evidence, prediction),
         flags=merge_flags(flags),
     )
@@ -227,13 +227,25 @@ def _why(predictions: list[Prediction], tests: list[Backtest], chosen: int) -> s
     others = [
         f"{p.name} {t.rms_lr_error:.2f}"
         for k, (p, t) in enumerate(zip(predictions, tests, strict=True))
-        if k != chosen and t.trials and p.log2_lr is not None
+        if k != chosen and t.trials and p.log2_lr is not None and not is_twin(predictions, k)
     ]
     against = f", against {', '.join(others)}" if others else ""
     return (
         f"{name}: on {len(tested.trials)} held-out cells it missed by {tested.rms_lr_error:.2f} octaves"
         f"{against}; the smallest error expected at the target"
     )
+
+
+def _conditions(evidence: Evidence, prediction: Prediction) -> dict[str, float | str | None]:
+    """What the answer holds for: the sweep's settings, or the target's own where the theory carried it there."""
+    known = dict(evidence.group.conditions)
+    asked = evidence.settings
+    if asked is None or not prediction.inverted:
+        return known
+    known.pop("decay_fraction", None)
+    known |= {name: getattr(asked, name) for name in ("weight_decay", "batch_tokens", "warmup_steps", "schedule")}
+    known["decay_steps"] = float(asked.decay_of(asked.steps(prediction.target.tokens)))
+    return known
 
 
 def _cost(evidence: Evidence, prediction: Prediction) -> SweepCost:
