@@ -17,7 +17,7 @@ from etastar.theory.regime import Diagnosis
 
 def regime_table(title: str, swept: tuple[Diagnosis, ...], target: Diagnosis | None = None) -> Table:
     """A row a learning rate; the target's last."""
-    table = Table(title=escape(title), title_justify="left")
+    table = Table(title=escape(title) or None, title_justify="left")
     for name in ("log2 lr", "regime", "1/(2ηλ)", "2ηλT", "1/(ηλT)", "slope", "mean η_eff", "‖w_T‖/‖w₀‖"):
         table.add_column(name, justify="left" if name == "regime" else "right")
     rows = [("", one) for one in swept] + ([("target ", target)] if target is not None else [])

@@ -48,8 +48,8 @@ class Calibration:
             return np.exp2(_interpolate(log2_lr, log2_grid, np.log2(values), extend=extend))
 
         norm, beta = between(self.table("update_norm")), beta1_of_factor(between(self.table("factor")))
+        start = np.mean(self.table("weight_norm0"), axis=0)
         if from_start or len(stops) > 1 or not np.isfinite(heads).all():
-            start = np.mean(self.table("weight_norm0"), axis=0)
             return Matrices(weight_norm0=np.broadcast_to(start, norm.shape), update_norm=norm, beta1=beta)
         return Matrices(
             weight_norm0=between(self.table("stop_weight_norm"), extend=True),
@@ -57,6 +57,7 @@ class Calibration:
             beta1=beta,
             start_step=stops.pop(),
             head_eff_lr=between(heads, extend=True),
+            first_weight_norm=np.broadcast_to(start, norm.shape),
         )
 
     def matrices_for(

@@ -112,9 +112,9 @@ def _summary(lrs: Floats, final: Floats, law: Floats, total: Floats, losses: Flo
     everything = float(np.ptp(losses[alive])) if alive.any() else np.nan
     if few:
         words = f"fewer than two trained LRs lie above {threshold:.3g}, where the collapse is predicted"
-    elif spread < 0.25 * free:
+    elif spread < 0.5 * free:
         words = (
-            f"collapsed: η_eff spans {spread:.2f} octaves over LRs that span {free:.2f}; "
+            f"{'collapsed' if spread < 0.25 * free else 'partly collapsed'}: η_eff spans {spread:.2f} octaves over LRs that span {free:.2f}; "
             f"the loss spans {flat:.3g} there and {everything:.3g} over all LRs"
         )
     else:
