@@ -70,7 +70,9 @@ def study(world: World, seed: int) -> list[Outcome]:
                 Outcome(budget, "recommended", best.log2_lr - truth, low <= truth <= high, high - low, through)
             )
         whole = build_groups(keep_runs(runs, f"tokens <= {second + 2.5e9}"))[0]
-        found += _pair(Evidence(whole, estimate_group(whole, Options(replicates=300, seed=seed))), budget, second, truth)
+        found += _pair(
+            Evidence(whole, estimate_group(whole, Options(replicates=300, seed=seed))), budget, second, truth
+        )
     return found
 
 

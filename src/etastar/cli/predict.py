@@ -260,14 +260,14 @@ def show_answer(console: Console, found: Answer, level: float) -> None:
     for name in ("η", f"log2 η, {level:.0%} interval", "cells", "back-test", "r"):
         table.add_column(name, justify="right")
     table.add_column("doubts")
-    for p, t in zip(found.predictions, found.backtests, strict=True):
+    for p, tested in zip(found.predictions, found.backtests, strict=True):
         if p.inverted and p.log2_value is None:
             continue  # the same axis has said above why it has no law
         if p.log2_lr is None:
             table.add_row(p.name, "–", "–", str(p.cells), "–", "–", escape(p.reason or ""))
             continue
         low, high = p.interval(level, of_lr=True) or (float("nan"), float("nan"))
-        missed = f"{t.rms_lr_error:.2f} oct. ({len(t.trials)})" if t.trials else "none"
+        missed = f"{tested.rms_lr_error:.2f} oct. ({len(tested.trials)})" if tested.trials else "none"
         r = "–" if p.pearson_r is None else f"{p.pearson_r:.4f}"
         table.add_row(
             p.name, f"{o.exp2(p.log2_lr):.3g}", f"{p.log2_lr:.2f} [{low:.2f}, {high:.2f}]", str(p.cells), missed, r,

@@ -41,9 +41,7 @@ BatchTokens = Annotated[
 ]
 SolveWeightDecay = Annotated[
     str | None,
-    typer.Option(
-        "--solve-weight-decay", help="A learning rate: which λ makes it the right one?", show_default=False
-    ),
+    typer.Option("--solve-weight-decay", help="A learning rate: which λ makes it the right one?", show_default=False),
 ]
 
 
@@ -120,7 +118,9 @@ def _trajectories(runs: Path, given: Path | None) -> pa.Table | None:
     if given is None and runs.is_dir():
         places = sorted([*runs.glob("trajectories*.parquet"), *runs.glob("trajectories/*.parquet")])
     elif given is not None and given.is_dir():
-        places = sorted([*given.glob("trajectories*.parquet"), *given.glob("*.parquet"), *given.glob("trajectories/*.parquet")])
+        places = sorted(
+            [*given.glob("trajectories*.parquet"), *given.glob("*.parquet"), *given.glob("trajectories/*.parquet")]
+        )
     tables = [_read(place) for place in places if not place.name.startswith(".")]
     if not tables:
         if given is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ from etastar.errors import EtastarError, InputError
 from etastar.scale import format_lr, format_number, parse_number, parse_positive
 from etastar.theory.bend import Bend, bend, log_linear
 from etastar.theory.dynamics import equilibrium_eff_lr
-from etastar.theory.invert import invert_eff_lr, invert_weight_decay
+from etastar.theory.invert import Inversion, invert_eff_lr, invert_weight_decay
 from etastar.theory.planned import (
     Matrices,
     MatricesAt,
@@ -35,15 +35,21 @@ from etastar.theory.schedules import Schedule
 def theory_command(
     study: Annotated[
         Path | None,
-        typer.Argument(help="A study with trajectories: calibrate on it. Else W₀, U and β₁ are typed.", show_default=False),
+        typer.Argument(
+            help="A study with trajectories: calibrate on it. Else W₀, U and β₁ are typed.", show_default=False
+        ),
     ] = None,
     lr: Annotated[list[str] | None, typer.Option(help="Peak LR; repeat it or separate by commas.")] = None,
     weight_decay: Annotated[str | None, typer.Option(help="λ; default 0.1, or the study's.")] = None,
     steps: Annotated[str, typer.Option(help="T, the decay included.")] = "",
     warmup: Annotated[str | None, typer.Option(help="Warm-up steps; default 0, or the study's.")] = None,
-    decay_steps: Annotated[str | None, typer.Option(help="Steps of WSD's decay to zero; default 0, or the study's.")] = None,
+    decay_steps: Annotated[
+        str | None, typer.Option(help="Steps of WSD's decay to zero; default 0, or the study's.")
+    ] = None,
     schedule: Annotated[str | None, typer.Option(help="wsd, cosine or constant; default wsd, or the study's.")] = None,
-    optimizer: Annotated[str | None, typer.Option(help="adamw, adam, adamh or muonh; default adamw, or the study's.")] = None,
+    optimizer: Annotated[
+        str | None, typer.Option(help="adamw, adam, adamh or muonh; default adamw, or the study's.")
+    ] = None,
     beta1: Annotated[str, typer.Option(help="Adam's β₁, or the fitted one.")] = "0.95",
     init_std: Annotated[str, typer.Option(help="RMS of a weight at the start.")] = "0.02",
     update_rms: Annotated[
@@ -213,11 +219,11 @@ def _bend(run: PlannedRun, matrices: MatricesAt, target: Diagnosis, sweep_steps:
 
 def _plain(value: Any) -> Any:
     """Results → JSON: records to objects, arrays to lists."""
-    if is_dataclass(value) and not isinstance(value, type):
+    if isinstance(value, (Diagnosis, Inversion, Bend)):
         return _plain(asdict(value))
     if isinstance(value, dict):
         return {key: _plain(one) for key, one in value.items()}
-    if hasattr(value, "tolist"):
+    if isinstance(value, np.ndarray):
         return _plain(value.tolist())
     return [_plain(one) for one in value] if isinstance(value, (list, tuple)) else value
 

@@ -125,7 +125,11 @@ def _conditions(part: pl.DataFrame) -> dict[str, float | str | None]:
     for name in CONDITION_COLUMNS:
         values = part[name].drop_nulls().unique()
         shared[name] = values[0] if len(values) == 1 and part[name].null_count() == 0 else None
-    if shared["decay_steps"] is None and part.height and part["steps"].null_count() + part["decay_steps"].null_count() == 0:
+    if (
+        shared["decay_steps"] is None
+        and part.height
+        and part["steps"].null_count() + part["decay_steps"].null_count() == 0
+    ):
         fractions = (part["decay_steps"] / part["steps"]).to_numpy()
         if np.ptp(fractions) < 0.01:
             shared["decay_fraction"] = round(float(np.mean(fractions)), 4)

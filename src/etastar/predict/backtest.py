@@ -52,6 +52,12 @@ class Backtest:
         """Root-mean-square error in octaves of η."""
         return float(np.sqrt(np.mean([t.log2_lr_error**2 for t in self.trials]))) if self.trials else None
 
+    @property
+    def standard_lr_error(self) -> float | None:
+        """The same in units of the noise of each trial: about 1 where the strategy is right."""
+        ratios = [t.log2_lr_error / max(t.lr_sd, 1e-9) for t in self.trials]
+        return float(np.sqrt(np.mean(np.square(ratios)))) if ratios else None
+
     def bend(self, *, of_lr: bool) -> float:
         """The bend (octaves per octave²) that the errors show beyond their noise."""
         excess = weight = 0.0
@@ -63,9 +69,7 @@ class Backtest:
         return float(np.sqrt(max(excess / weight if weight > 0 else 0.0, prior)))
 
 
-def backtest(
-    evidence: Evidence, axis: Axis, quantity: Quantity, target: Scale, *, inverted: bool = False
-) -> Backtest:
+def backtest(evidence: Evidence, axis: Axis, quantity: Quantity, target: Scale, *, inverted: bool = False) -> Backtest:
     """Ask the strategy about the largest measured cells, under the settings that those had."""
     if quantity not in evidence.estimates:
         return Backtest(axis, quantity, (), inverted)

@@ -123,7 +123,9 @@ def _bend(evidence: Evidence, way: EffMap, params: float, target: Scale, level: 
     straight = Line.through(scales, cell_weights(lr)[points.cell[:, 0]])
     missed = rates[:, -1] - rates[:, :-1] @ straight.at(np.array([everywhere[-1]]))
     told = curvature_test(scales, rates[0, :-1], rates[1:, :-1], straight, level=level)
-    measured = curvature_test(scales, points.values(lr.log2_values), points.values(lr.replicates), straight, level=level)
+    measured = curvature_test(
+        scales, points.values(lr.log2_values), points.values(lr.replicates), straight, level=level
+    )
     premise = curvature_test(scales, values, drawn, line, level=level)
     tails = [0.5 * (1 - level), 0.5 * (1 + level)]
     low, high = np.quantile(missed[1:] - missed[1:].mean() + missed[0], tails)

@@ -158,9 +158,7 @@ class Theory:
             self._calibrations[params, steps] = found
         return self._calibrations[params, steps]
 
-    def _of_block(
-        self, block: Block, rows: NDArray[np.bool_], settings: RunSettings, from_start: bool
-    ) -> EffMap | str:
+    def _of_block(self, block: Block, rows: NDArray[np.bool_], settings: RunSettings, from_start: bool) -> EffMap | str:
         e, t, l = points_near_optima(block, rows)
         if self.sweep.optimizer.fixes_norm:
             bare = IdentityMap(settings, self.eff_column is EffColumn.PLATEAU, 0.0)
@@ -193,7 +191,9 @@ class Theory:
         )
         # its own miss, begun at W₀, on the longest runs it may know of; in octaves of η
         longest = t > t.max() - 1e-6
-        at_home = replace(bare, settings=self.sweep, matrices_for=lambda run: network.matrices_for(run, from_start=True)[0])
+        at_home = replace(
+            bare, settings=self.sweep, matrices_for=lambda run: network.matrices_for(run, from_start=True)[0]
+        )
         tokens = float(2.0 ** t.max())
         around = at_home.log2_eff_lr(l[longest][:, None] + _STEP * np.array([-1.0, 0.0, 1.0]), tokens)
         rise = np.maximum((around[:, 2] - around[:, 0]) / (2 * _STEP), 0.05)

@@ -7,7 +7,7 @@ import numpy as np
 from etastar.errors import InputError
 from etastar.estimate.cells import Quantity
 from etastar.predict.convert import TransientMap
-from etastar.predict.invert import RecursionMap, Theory, matrices_of
+from etastar.predict.invert import RecursionMap, matrices_of
 from etastar.predict.points import same_params
 from etastar.predict.strategies import Evidence, Prediction
 from etastar.theory.invert import Inversion, invert_weight_decay
@@ -22,7 +22,9 @@ def solve_weight_decay(evidence: Evidence, prediction: Prediction, lr: float, le
     estimates = evidence.estimates[Quantity.EFF_LR]
     params = same_params(estimates, prediction.target.params)
     everything = np.ones(len(estimates.optima), dtype=bool)
-    way = "no run has the target's N" if params is None else evidence.inverted(params, everything, None, from_start=True)
+    way = (
+        "no run has the target's N" if params is None else evidence.inverted(params, everything, None, from_start=True)
+    )
     run = (evidence.settings or theory.sweep).planned(prediction.target.tokens)
     if isinstance(way, TransientMap):
         some = matrices_of(way)

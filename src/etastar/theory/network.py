@@ -60,9 +60,7 @@ class Calibration:
             first_weight_norm=np.broadcast_to(start, norm.shape),
         )
 
-    def matrices_for(
-        self, target: PlannedRun, *, from_start: bool = False
-    ) -> tuple[FromCalibration, tuple[str, ...]]:
+    def matrices_for(self, target: PlannedRun, *, from_start: bool = False) -> tuple[FromCalibration, tuple[str, ...]]:
         """What `invert_eff_lr` needs for a target, and flags: the trunk's own beginning is used where the
         target shares it (λ and every LR factor up to fit_stop), else the recursion starts from W₀.
 
