@@ -17,6 +17,7 @@ from etastar.estimate.flags import Flag, merge_flags
 from etastar.laws.loglinear import Axis
 from etastar.predict.backtest import Backtest, backtest, widen
 from etastar.predict.budget import SweepCost, sweep_cost
+from etastar.predict.choice import choose, is_twin
 from etastar.predict.cost import Curves, Price, price_at
 from etastar.predict.points import same_params
 from etastar.predict.settings import RunSettings
@@ -25,9 +26,6 @@ from etastar.predict.trunks import Paths
 from etastar.scale import Scale
 
 SAFE_ECR = 0.02
-NEARLY = 1.3
-RIVAL = 2.5  # times as wide as the narrowest: so wide a strategy has nothing to say
-CONSISTENT = 1.5  # root mean square of back-test errors over their noise up to which nothing is held against it
 STRATEGIES = (
     *((axis, quantity, False) for axis in Axis for quantity in Quantity),
     *((axis, Quantity.EFF_LR, True) for axis in Axis),
@@ -92,7 +90,7 @@ def answer_from(evidence: Evidence, target: Scale, level: float) -> Answer:
         raw.append(_with_settings(evidence, said))
         tests.append(backtest(evidence, axis, quantity, target, inverted=inverted))
     predictions = [widen(p, t) for p, t in zip(raw, tests, strict=True)]
-    tied, reason = _choose(predictions, tests)
+    tied, reason = choose(predictions, tests)
     if not tied:
         return Answer(evidence.group.label, target, tuple(predictions), tuple(tests), None, reason)
     recommendation = _recommend(evidence, predictions, tests, tied, level)
@@ -111,46 +109,6 @@ def _with_settings(evidence: Evidence, said: Prediction) -> Prediction:
     flags = [course] if evidence.other_settings else []
     flags += [Flag.OTHER_BATCH] if evidence.other_batch else []
     return replace(said, flags=merge_flags(said.flags, flags))
-
-
-def _choose(predictions: list[Prediction], tests: list[Backtest]) -> tuple[list[int], str | None]:
-    """The strategies with the smallest expected error (interval and back-test in one number), best first.
-
-    Intervals as narrow as the narrowest, give or take NEARLY, are a tie. The smaller error on the
-    held-out cells decides whose answer is given; all of them make its interval, and so does a wider rival
-    that the held-out cells do not refute, because runs that cannot tell two strategies apart cannot say
-    which of their answers is right.
-    """
-    possible = [k for k, p in enumerate(predictions) if p.log2_lr is not None]
-    if not possible:
-        return [], "no strategy has cells enough: " + "; ".join(f"{p.name}: {p.reason}" for p in predictions[:4])
-    # where the target is trained otherwise, only the theory speaks of it; a twin has no second voice
-    speaking = [k for k in possible if Flag.SWEEP_SETTINGS not in predictions[k].flags] or possible
-    speaking = [k for k in speaking if not is_twin(predictions, k)]
-    tested = [k for k in speaking if tests[k].trials] or speaking
-    narrowest = min(predictions[k].lr_sd for k in tested)
-    close = sorted(
-        (k for k in tested if predictions[k].lr_sd <= NEARLY * narrowest), key=lambda k: tests[k].rms_lr_error or 0.0
-    )
-    # a somewhat wider rival on the same axis, with which the held-out cells agree, has its say in the interval
-    axis = predictions[close[0]].axis
-    rivals = [k for k in tested if k not in close and predictions[k].axis is axis]
-    return close + [k for k in rivals if _has_a_say(predictions[k], tests[k], narrowest)], None
-
-
-def _has_a_say(prediction: Prediction, tested: Backtest, narrowest: float) -> bool:
-    """Narrow enough to say something, and not refuted by the back-test."""
-    standard = tested.standard_lr_error
-    return prediction.lr_sd <= RIVAL * narrowest and (standard is None or standard <= CONSISTENT)
-
-
-def is_twin(predictions: list[Prediction], k: int) -> bool:
-    """Does an earlier strategy give the same answer on the same road? (The measured map is then the closed form.)"""
-    own = predictions[k]
-    return own.inverted and any(
-        other.axis is own.axis and other.quantity is own.quantity and other.log2_lr == own.log2_lr
-        for other in predictions[:k]
-    )
 
 
 def _recommend(
