@@ -87,11 +87,23 @@ class TransientMap:
 
     def log2_lr(self, log2_eff_lr: ArrayLike, tokens: float) -> Array:
         """Invert through a fine table: mean η_eff rises with η."""
-        table = self._table()
-        return np.interp(np.asarray(log2_eff_lr, float), self.log2_eff_lr(table, tokens), table)
+        table, wanted = self._table(), np.asarray(log2_eff_lr, float)
+        values = self.log2_eff_lr(table, tokens)
+        return np.interp(wanted, values, table) + beyond(wanted, values, table)
 
     def _table(self) -> Array:
         return _TABLE[_largest_log2_lr(self.conditions) > _TABLE]
+
+
+def beyond(wanted: Array, values: Array, table: Array) -> Array:
+    """What to add outside a rising table: its ends go on straight, so that no spread is lost there.
+
+    A map that has gone flat (η_eff hardly depends on η) would go on too steeply to be of use: up to 100.
+    """
+    first, last = (
+        float(np.clip((table[k + 1] - table[k]) / max(values[k + 1] - values[k], 1e-9), 0.1, 100.0)) for k in (0, -2)
+    )
+    return np.minimum(wanted - values[0], 0.0) * first + np.maximum(wanted - values[-1], 0.0) * last
 
 
 def _largest_log2_lr(conditions: Conditions) -> float:

@@ -19,6 +19,7 @@ from scipy.interpolate import PchipInterpolator
 from etastar.errors import EtastarError
 from etastar.estimate.cells import Block, EffColumn, Group
 from etastar.estimate.flags import Flag
+from etastar.predict.closed_form import beyond
 from etastar.predict.convert import (
     GOOD_FIT,
     Conditions,
@@ -77,10 +78,11 @@ class RecursionMap:
         return float(values[0]), float(values[-1])
 
     def log2_lr(self, log2_eff_lr: ArrayLike, tokens: float) -> Array:
-        """Invert the rising map through a smooth curve; beyond its reach, its ends."""
+        """Invert the rising map through a smooth curve; beyond its reach it goes on straight."""
         values, grid = self._table(tokens)
-        wanted = np.clip(np.asarray(log2_eff_lr, float), values[0], values[-1])
-        return np.asarray(PchipInterpolator(values, grid)(wanted), float)
+        wanted = np.asarray(log2_eff_lr, float)
+        inside = PchipInterpolator(values, grid)(np.clip(wanted, values[0], values[-1]))
+        return np.asarray(inside, float) + beyond(wanted, values, grid)
 
     def _table(self, tokens: float) -> tuple[Array, Array]:
         if tokens not in self._tables:

@@ -42,9 +42,16 @@ Paths = Mapping[float, tuple[Path, ...]]  # by N
 
 def paths_of(runs: pa.Table, trajectories: pa.Table) -> Paths:
     """Match a group's runs (conformed) with their trajectories; one path for each N and LR, the first seed's."""
-    named = set(trajectories["run"].to_pylist()) if "run" in trajectories.column_names else set()
-    wanted = [row for row in runs.to_pylist() if row["status"] == RunStatus.FINISHED.value and row["steps"]]
-    used = {name for row in wanted for name in (row["trunk"], row["run"]) if name in named}
+    named = set(trajectories["run"].unique().to_pylist()) if "run" in trajectories.column_names else set()
+    found: dict[tuple[float, float], list[tuple[int, str, int, bool]]] = {}
+    for row in runs.to_pylist():
+        # a branch's own rows are its decay alone: where the trunk is there, they are not looked at
+        shared = row["trunk"] in named and row["trunk"] != row["run"]
+        name = row["trunk"] if shared else row["run"]
+        if row["status"] == RunStatus.FINISHED.value and row["steps"] and name in named:
+            key = (float(row["params"]), float(np.round(np.log2(row["lr"]), 6)))
+            found.setdefault(key, []).append((row["seed"] or 0, name, int(row["steps"]), shared))
+    used = {name for rows in found.values() for _, name, _, _ in rows}
     if not used:
         raise InputError(
             "the trajectories name no run or trunk of the runs table",
@@ -52,15 +59,9 @@ def paths_of(runs: pa.Table, trajectories: pa.Table) -> Paths:
         )
     mask = pa.array([name in used for name in trajectories["run"].to_pylist()])
     measured = trajectories_of(trajectories.filter(mask))
-    found: dict[tuple[float, float], list[tuple[int, str, int, bool]]] = {}
-    for row in wanted:
-        shared = row["trunk"] in measured and row["trunk"] != row["run"]
-        name = row["trunk"] if shared else row["run"]
-        if name in measured:
-            key = (float(row["params"]), float(np.round(np.log2(row["lr"]), 6)))
-            found.setdefault(key, []).append((row["seed"] or 0, name, int(row["steps"]), shared))
+    found = {key: [row for row in rows if row[1] in measured] for key, rows in found.items()}
     paths: dict[float, list[Path]] = {}
-    for (params, log2_lr), rows in sorted(found.items()):
+    for (params, log2_lr), rows in sorted((key, rows) for key, rows in found.items() if rows):
         paths.setdefault(params, []).append(_path(2.0**log2_lr, rows, measured))
     return {params: tuple(some) for params, some in paths.items()}
 
