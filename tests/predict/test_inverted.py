@@ -278,3 +278,38 @@ def test_trajectories_of_other_runs_are_refused(study):
     other = logged.set_column(0, "run", pa.array(["x"] * logged.num_rows))
     with pytest.raises(InputError, match="name no run"):
         paths_of(runs, other)
+
+
+def test_cosine_runs_without_a_trunk_are_calibrated_one_by_one():
+    some = Matrices(weight_norm0=W0, update_norm=U, beta1=BETAS)
+    rows, logged = [], []
+    for steps in STEPS[1:]:
+        run = planned(steps, schedule=Schedule(kind="cosine", steps=steps, warmup_steps=WARMUP))
+        walked = run_recursion(
+            run.factors(), lr=LRS[:, None], weight_decay=0.1, beta1=BETAS, weight_norm0=W0, update_norm=U
+        )
+        for k, (lr, eff) in enumerate(zip(LRS, mean_eff_lr(LRS, run=run, matrices=some, exact=True), strict=True)):
+            name = f"r{k}-{steps}"
+            rows.append(
+                {
+                    "params": 1e6, "tokens": steps * BATCH, "lr": lr, "mean_eff_lr": eff, "run": name, "trunk": name,
+                    "loss": 3.0 - 0.1 * np.log2(steps) + 0.03 * (np.log2(eff) - law(steps)) ** 2, "schedule": "cosine",
+                    "optimizer": "adamw", "weight_decay": 0.1, "beta1": 0.9, "batch_tokens": BATCH, "steps": steps,
+                    "warmup_steps": WARMUP, "decay_steps": 0, "seed": 0,
+                }
+            )  # fmt: skip
+            logged += [
+                {"run": name, "step": t, "weight": weight, "update_norm": U[j], "eff_lr": walked.eff_lr[t, k, j],
+                 "weight_norm": walked.weight_norm[t, k, j]}
+                for j, weight in enumerate(("a", "b"))
+                for t in range(0, steps, 20)
+            ]  # fmt: skip
+    tables = conform_runs(pa.Table.from_pylist(rows)).table, conform_trajectories(pa.Table.from_pylist(logged)).table
+    said = inverted(evidence_of(tables))
+    assert said.source is Source.TRAJECTORIES
+    wanted = planned(16_000, schedule=Schedule(kind="cosine", steps=16_000, warmup_steps=WARMUP))
+    assert said.log2_lr == pytest.approx(truth_lr(said.log2_value, wanted), abs=0.05)
+    # without trajectories the closed form has nothing to say of a cosine, and says so
+    blind = inverted(evidence_of(tables, trajectories=False))
+    assert blind.log2_lr is None
+    assert "cosine" in blind.reason or "wsd and constant" in blind.reason
