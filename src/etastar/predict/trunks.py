@@ -19,8 +19,7 @@ from etastar.records import RunStatus
 from etastar.theory.network import Calibration, calibrate
 from etastar.theory.trajectories import Trajectory, trajectories_of
 
-WINDOW = 1 / 3  # of a trunk's seen steps, fitted on
-WINDOW_WHOLE = 2 / 3  # of a whole run that has no trunk
+WINDOW_WHOLE = 2 / 3  # of a whole run that has no trunk, fitted on; of a trunk, the theory's own choice
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def calibrated(paths: tuple[Path, ...], settings: RunSettings, beta1: float, lon
             run=run,
             beta1=beta1,
             fit_stop=stop,
-            window=WINDOW if shared else WINDOW_WHOLE,
+            window=None if shared else WINDOW_WHOLE,
             warmup_steps=round(settings.warmup_steps),
         )
     except InputError as error:

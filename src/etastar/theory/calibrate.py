@@ -24,6 +24,8 @@ from etastar.theory.recursion import linear_scan
 from etastar.theory.trajectories import Trajectory
 
 _LEAST_FACTOR = 1e-2
+_LOGGED, _MEMORIES = 10, 10  # logged steps and correlation times that a window holds
+_LATEST, _LONGEST = 0.1, 1 / 3  # its least and largest share of what may be seen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,13 +56,19 @@ def calibrate_weight(
     run: PlannedRun,
     beta1: float,
     fit_stop: int,
-    window: float = 1 / 3,
+    window: float | None = None,
     warmup_steps: int = 0,
 ) -> WeightCalibration:
     """Fit U and κ of one matrix on the last `window` of the steps between warm-up and `fit_stop`.
 
+    By default as late as the log and the noise allow: the last tenth, but at least ten logged steps and ten
+    correlation times 1/(1−β₁), and a third at most.
     `run` carries the trunk's schedule (its factors over the steps logged), λ and how λ acts.
     """
+    if window is None:
+        logged = int(((trajectory.step >= warmup_steps) & (trajectory.step < fit_stop)).sum())
+        memory = _MEMORIES / (1.0 - abs(beta1)) / max(fit_stop - warmup_steps, 1)
+        window = float(np.clip(max(_LOGGED / max(logged, 1), memory), _LATEST, _LONGEST))
     start = int(warmup_steps + (1.0 - window) * (fit_stop - warmup_steps))
     inside = (trajectory.step >= start) & (trajectory.step < fit_stop)
     if inside.sum() < 8:

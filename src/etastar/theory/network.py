@@ -96,7 +96,7 @@ def calibrate(
     run: PlannedRun,
     beta1: float,
     fit_stop: int,
-    window: float = 1 / 3,
+    window: float | None = None,
     warmup_steps: int = 0,
 ) -> Calibration:
     """Calibrate every matrix of every trunk, given as (lr, trajectories); they share schedule and λ."""
