@@ -30,16 +30,17 @@ def choose(predictions: list[Prediction], tests: list[Backtest]) -> tuple[list[i
     close = sorted(
         (k for k in tested if predictions[k].lr_sd <= NEARLY * narrowest), key=lambda k: tests[k].rms_lr_error or 0.0
     )
-    # a somewhat wider rival on the same axis, with which the held-out cells agree, has its say in the interval
+    # a somewhat wider rival on the same axis, straight and in accord with the held-out cells, has its say
     axis = predictions[close[0]].axis
     rivals = [k for k in tested if k not in close and predictions[k].axis is axis]
     return close + [k for k in rivals if _has_a_say(predictions[k], tests[k], narrowest)], None
 
 
 def _has_a_say(prediction: Prediction, tested: Backtest, narrowest: float) -> bool:
-    """Narrow enough to say something, and not refuted by the back-test."""
+    """Narrow enough to say something, and refuted neither by the back-test nor by its own bend."""
     standard = tested.standard_lr_error
-    return prediction.lr_sd <= RIVAL * narrowest and (standard is None or standard <= CONSISTENT)
+    refuted = Flag.CURVED in prediction.flags or (standard is not None and standard > CONSISTENT)
+    return prediction.lr_sd <= RIVAL * narrowest and not refuted
 
 
 def is_twin(predictions: list[Prediction], k: int) -> bool:
