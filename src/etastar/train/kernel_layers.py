@@ -10,7 +10,7 @@ model in `train/model.py` says what is computed; these functions only say it fas
 """
 
 # Triton compiles these bodies: a type checker sees neither launches nor compile-time branches.
-# pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false, reportPossiblyUnboundVariable=false, reportOperatorIssue=false, reportMissingImports=false
+# pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false, reportGeneralTypeIssues=false, reportAssignmentType=false, reportPossiblyUnboundVariable=false, reportOperatorIssue=false, reportMissingImports=false
 
 from __future__ import annotations
 

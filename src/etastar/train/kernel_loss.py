@@ -6,7 +6,7 @@ A row that fits into registers is read once; a longer one is read a second time,
 """
 
 # Triton compiles these bodies: a type checker sees neither launches nor compile-time branches.
-# pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false, reportPossiblyUnboundVariable=false, reportOperatorIssue=false, reportMissingImports=false
+# pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false, reportGeneralTypeIssues=false, reportAssignmentType=false, reportPossiblyUnboundVariable=false, reportOperatorIssue=false, reportMissingImports=false
 
 from __future__ import annotations
 

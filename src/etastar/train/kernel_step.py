@@ -7,7 +7,7 @@ the move. `train/optim.py` has the same arithmetic in plain PyTorch, which is th
 """
 
 # Triton compiles these bodies: a type checker sees neither launches nor compile-time branches.
-# pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false, reportPossiblyUnboundVariable=false, reportOperatorIssue=false, reportMissingImports=false
+# pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false, reportGeneralTypeIssues=false, reportAssignmentType=false, reportPossiblyUnboundVariable=false, reportOperatorIssue=false, reportMissingImports=false
 
 from __future__ import annotations
 
