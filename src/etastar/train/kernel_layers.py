@@ -9,9 +9,6 @@ Activations are (K, N, d) or (K·B, T, …), contiguous; arithmetic is in fp32 w
 model in `train/model.py` says what is computed; these functions only say it faster.
 """
 
-# Triton compiles these bodies: a type checker sees neither launches nor compile-time branches.
-# pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false, reportGeneralTypeIssues=false, reportAssignmentType=false, reportPossiblyUnboundVariable=false, reportOperatorIssue=false, reportMissingImports=false
-
 from __future__ import annotations
 
 import torch

@@ -5,9 +5,6 @@ gradient where the logits were: one read and one write of the chunk, nothing els
 A row that fits into registers is read once; a longer one is read a second time, from the cache.
 """
 
-# Triton compiles these bodies: a type checker sees neither launches nor compile-time branches.
-# pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false, reportGeneralTypeIssues=false, reportAssignmentType=false, reportPossiblyUnboundVariable=false, reportOperatorIssue=false, reportMissingImports=false
-
 from __future__ import annotations
 
 import math

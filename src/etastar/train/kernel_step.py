@@ -6,9 +6,6 @@ and the low-precision copy that the next forward pass reads, and keeps six sums 
 the move. `train/optim.py` has the same arithmetic in plain PyTorch, which is the reference.
 """
 
-# Triton compiles these bodies: a type checker sees neither launches nor compile-time branches.
-# pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false, reportGeneralTypeIssues=false, reportAssignmentType=false, reportPossiblyUnboundVariable=false, reportOperatorIssue=false, reportMissingImports=false
-
 from __future__ import annotations
 
 import torch
