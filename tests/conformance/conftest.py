@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "launch"))
 
-from studies import LocalSlurm, two_widths, undisturbed
+from studies import LocalSlurm, Make, two_widths, undisturbed
 
 from etastar.launch.choose import make_executor
 from etastar.launch.executor import Executor
 from etastar.launch.study import Study
-
-Make = Callable[[Study], Executor]
 
 # every worker of these imports torch anew, and a cluster has to start: not for the quick tests
 STARTED = [pytest.param(name, marks=pytest.mark.cluster) for name in ("local", "ray", "slurm")]
