@@ -21,7 +21,7 @@ from etastar.launch.study import Study
 STARTED = [pytest.param(name, marks=pytest.mark.cluster) for name in ("local", "ray", "slurm")]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _ray() -> Iterator[None]:
     ray = pytest.importorskip("ray", reason="the ray suite did not run: ray is not installed")
     ray.init(num_cpus=2, num_gpus=0, include_dashboard=False, logging_level="error", log_to_driver=False)
@@ -29,7 +29,7 @@ def _ray() -> Iterator[None]:
     ray.shutdown()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _slurm() -> Iterator[None]:
     pytest.importorskip("submitit", reason="the slurm suite did not run: submitit is not installed")
     slurm = LocalSlurm(Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp")))
