@@ -1,6 +1,6 @@
 """Does a calibration on early steps foresee η_eff of later steps, of a longer run, and the LR to type?
 
-    python bench/theory_heldout.py RUNS.parquet TRAJECTORIES.parquet [--share 0.25 0.5] [--window 0.333]
+    python bench/theory_heldout.py RUNS.parquet TRAJECTORIES.parquet [--share 0.25 0.5] [--window 0.1]
 
 For each share of the trunk that the calibration may see: η_eff(t) of the trunk's last quarter, matrix by
 matrix; the mean η_eff of held-out horizons; the round trip η → measured mean η_eff → inverted η, with the
@@ -283,7 +283,7 @@ def figures(sweep: Sweep, network: Calibration) -> None:
     )
 
 
-def report(sweep: Sweep, shares: Sequence[float], window: float) -> None:
+def report(sweep: Sweep, shares: Sequence[float], window: float | None) -> None:
     run = sweep.planned(max(sweep.horizons), trunk=True)
     trunks = list(zip(sweep.lrs.tolist(), sweep.trunks, strict=True))
     beta1, warmup, decay = (sweep.one[name] for name in ("beta1", "warmup_steps", "decay_steps"))
@@ -312,7 +312,9 @@ def main() -> None:
     parser.add_argument("runs", type=Path)
     parser.add_argument("trajectories", type=Path)
     parser.add_argument("--share", type=float, nargs="+", default=[0.25, 0.5], help="of the trunk that may be seen")
-    parser.add_argument("--window", type=float, default=1 / 3, help="of the seen steps after warm-up, fitted on")
+    parser.add_argument(
+        "--window", type=float, default=None, help="of the seen steps after warm-up, fitted on; default: auto"
+    )
     given = parser.parse_args()
     try:
         report(load(given.runs, given.trajectories), given.share, given.window)

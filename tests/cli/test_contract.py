@@ -74,10 +74,13 @@ def test_two_cells_have_no_correlation_and_no_curvature(cli, runs):
 
 
 def test_predict_gives_every_strategy_and_one_recommendation(predicted):
-    assert set(predicted) == {"target", "predictions", "recommended", "abstained"}
+    assert set(predicted) == {"target", "predictions", "recommended", "abstained", "diagnosis"}
     assert predicted["target"]["params"] == 123.6e6
     assert predicted["target"]["tokens"] == 80e9
-    assert len(predicted["predictions"]) == 6
+    assert [(p["axis"], p["quantity"]) for p in predicted["predictions"] if not p["inverted"]] == [
+        (axis, quantity) for axis in ("data", "model", "joint") for quantity in ("lr", "eff_lr")
+    ]
+    assert [p["axis"] for p in predicted["predictions"] if p["inverted"]] == ["data", "model", "joint"]
     for prediction in predicted["predictions"]:
         assert set(prediction) >= PREDICTION
         assert set(prediction["flags"]) <= CODES

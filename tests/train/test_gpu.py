@@ -89,3 +89,28 @@ def test_branch_equals_an_uninterrupted_run_bitwise(tmp_path: Path) -> None:
     finally:
         torch.use_deterministic_algorithms(False)
     assert [row for row in rows(both, "lr") if row["steps"] == 24] == rows(lone, "lr")
+
+
+@pytest.mark.parametrize("kind", ["adamw", "adamh"])
+@pytest.mark.parametrize("gpt2", [False, True])
+def test_kernels_measure_what_the_plain_path_measures(kind: str, gpt2: bool) -> None:
+    """In fp32, where rounding leaves no excuse: weights, losses and every sum of η_eff after 20 steps."""
+    asked = {"precision": "fp32", "compile": "off"}
+    fused, one = _on_cuda(toy(gpt2=gpt2, optimizer={"kind": kind}, execution=asked | {"kernels": "triton"}), 20)
+    plain, other = _on_cuda(toy(gpt2=gpt2, optimizer={"kind": kind}, execution=asked | {"kernels": "plain"}), 20)
+    torch.testing.assert_close(fused, plain, rtol=0, atol=1e-3)
+    _same_outcome(one, other, tolerance=1e-3)
+
+
+@pytest.mark.parametrize("residual", ["auto", "fp32"])
+@pytest.mark.parametrize("kind", ["adamw", "adamh"])
+def test_kernels_lose_nothing_over_200_steps(kind: str, residual: str) -> None:
+    """Losses of the last 50 steps: no farther from the plain bf16 path than a few times its distance to fp32."""
+    asked = {"compile": "off"}
+    spec = toy(optimizer={"kind": kind}, execution=asked | {"precision": "bf16", "kernels": "plain"})
+    plain = _on_cuda(spec, 200)[0]
+    exact = _on_cuda(toy(optimizer={"kind": kind}, execution=asked | {"precision": "fp32", "kernels": "plain"}), 200)[0]
+    kernels = {"precision": "bf16", "kernels": "triton", "residual": residual}
+    fused = _on_cuda(toy(optimizer={"kind": kind}, execution=asked | kernels), 200, graphed=True)[0]
+    noise = (plain[-50:] - exact[-50:]).abs().mean()
+    assert (fused[-50:] - plain[-50:]).abs().mean() < 4 * noise + 2e-3

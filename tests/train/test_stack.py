@@ -77,9 +77,10 @@ def test_the_step_traces_as_one_graph(gpt2: bool) -> None:
     spec = toy(gpt2=gpt2, execution={"precision": "fp64"})
     _, expected, plain = steps(spec, 3)
     engine = type(plain)(spec, device=torch.device("cpu"), micro_batch=10**6)
-    for name in ("_hidden", "_loss_only", "_loss_and_grads", "_move"):
+    for name in ("_errors", "_norms", "_move"):
         traced = torch.compile(getattr(engine, name), backend="aot_eager", fullgraph=True, dynamic=False)
         setattr(engine, name, traced)
+    engine._model.hidden = torch.compile(engine._model.hidden, backend="aot_eager", fullgraph=True, dynamic=False)
     state, seen = engine.fresh_state(), []
     table = step_table(spec, start=0, stop=3, horizon=None, device=engine.device)
     for step in range(3):

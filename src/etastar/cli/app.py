@@ -17,6 +17,7 @@ from etastar.cli.fit import fit_command
 from etastar.cli.flags import flags_command
 from etastar.cli.launch import launch_command
 from etastar.cli.merge import merge_command
+from etastar.cli.plan import plan_command
 from etastar.cli.predict import predict_command
 from etastar.cli.simulate import simulate_command
 from etastar.cli.status import status_command
@@ -41,6 +42,7 @@ app.command("predict")(predict_command)
 app.command("evaluate")(evaluate_command)
 app.command("simulate")(simulate_command)
 app.command("theory")(theory_command)
+app.command("plan")(plan_command)
 app.command("train")(train_command)
 app.command("launch")(launch_command)
 app.command("status")(status_command)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from dataclasses import asdict
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -11,12 +12,19 @@ from rich.panel import Panel
 from rich.table import Table
 
 from etastar.cli import options as o
-from etastar.estimate.cells import EffColumn, Group
+from etastar.cli import target as t
+from etastar.cli.diagnosis import diagnosis_json, show_diagnosis
+from etastar.cli.predict_json import answer_json
+from etastar.errors import InputError
+from etastar.estimate.cells import EffColumn, Group, Quantity
+from etastar.estimate.estimates import estimate_group
 from etastar.laws.published import PublishedPrediction, compare
-from etastar.predict.backtest import Backtest
-from etastar.predict.recommend import Answer, Recommendation, answer
-from etastar.predict.strategies import Prediction
-from etastar.scale import Scale, format_lr, format_number
+from etastar.predict.diagnosis import StudyDiagnosis, diagnose_study
+from etastar.predict.recommend import Answer, Recommendation, answer_from
+from etastar.predict.solve import solve_weight_decay
+from etastar.predict.strategies import Evidence
+from etastar.scale import Scale, format_lr, format_number, parse_positive
+from etastar.theory.invert import Inversion
 
 
 def predict_command(
@@ -27,6 +35,13 @@ def predict_command(
     where: o.Where = None,
     fit_where: o.FitWhere = None,
     group: o.GroupBy = None,
+    trajectories: t.Trajectories = None,
+    weight_decay: t.WeightDecay = None,
+    warmup: t.Warmup = None,
+    schedule: t.ScheduleKind = None,
+    decay_steps: t.DecaySteps = None,
+    batch_tokens: t.BatchTokens = None,
+    solve_for: t.SolveWeightDecay = None,
     published: Annotated[bool, typer.Option("--published", help="Show what published laws say beside it.")] = False,
     degree: o.Degree = None,
     window: o.Window = "auto",
@@ -39,8 +54,9 @@ def predict_command(
 ) -> None:
     """Predict the optimal learning rate at a target (N, D) from finished runs.
 
-    Every strategy (along D, along N, jointly; in η and in η_eff) is shown with its back-test; one is
-    recommended, with its interval, its expected extra compute (ECR) and every doubt.
+    Every strategy (along D, along N, jointly; in η, in η_eff, and in η_eff inverted by the theory) is
+    shown with its back-test; one is recommended, with its interval, its expected extra compute (ECR) and
+    every doubt. A diagnosis says in which regime the runs are and whether a straight η law can be trusted.
 
     Example: etastar predict runs.parquet --params 707M --tokens 100B --fit-where "tokens <= 20e9"
     """
@@ -49,15 +65,43 @@ def predict_command(
         runs, mapping=mapping, where=where, fit_where=fit_where, group=group, degree=degree, window=window,
         eff_lr=eff_lr, level=level, replicates=replicates, seed=seed, surface=surface,
     )  # fmt: skip
-    answers = [answer(found, target, loaded.options, eff_column=eff_lr) for found in loaded.groups]
+    paths, notes = t.load_paths(runs, trajectories, loaded.table, loaded.groups, group)
+    typed = {
+        "weight_decay": weight_decay, "warmup": warmup, "schedule": schedule, "decay_steps": decay_steps,
+        "batch_tokens": batch_tokens,
+    }  # fmt: skip
+    evidences = [
+        Evidence(
+            found,
+            estimate_group(found, loaded.options),
+            eff_lr,
+            paths.get(found.label, {}),
+            t.target_settings(found, target.tokens, **typed),
+        )
+        for found in loaded.groups
+    ]
+    answers = [answer_from(evidence, target, level) for evidence in evidences]
+    single = evidences[0] if len(evidences) == 1 else None
+    diagnosis = _diagnosis(single, answers[0], level) if single else None
+    decay = _solved(single, answers[0], solve_for, level) if solve_for else None
     known = _published(loaded, target) if published else []
     if as_json:
-        o.print_json(answer_json(answers, target, level, known))
+        content = answer_json(answers, target, level, known)
+        content["diagnosis"] = diagnosis_json(diagnosis) if diagnosis else None
+        if decay is not None:
+            content["weight_decay"] = {"lr": parse_positive(solve_for or "", what="lr")} | asdict(decay)
+        o.print_json(content)
         return
     console = Console()
     o.print_notes(console, loaded)
+    for note in notes:
+        console.print(f"[dim]· {escape(note)}[/]")
     for found in answers:
         show_answer(console, found, level)
+    if diagnosis is not None:
+        show_diagnosis(console, diagnosis)
+    if decay is not None:
+        console.print(_weight_decay_line(decay, solve_for or ""), highlight=False)
     if known:
         console.print(_published_table(known))
     if len(answers) > 1:
@@ -67,83 +111,32 @@ def predict_command(
         )
 
 
-def answer_json(answers: list[Answer], target: Scale, level: float, known: list[PublishedPrediction]) -> dict[str, Any]:
-    """The contract's shape: all groups' predictions, one recommendation or the reason for none."""
-    single = answers[0] if len(answers) == 1 else None
-    reason = single.abstained if single else f"{len(answers)} groups were trained differently; pick one with --where"
-    content: dict[str, Any] = {
-        "target": {"params": target.params, "tokens": target.tokens, "compute": target.compute},
-        "predictions": [
-            prediction_json(p, t, level)
-            for found in answers
-            for p, t in zip(found.predictions, found.backtests, strict=True)
-        ],
-        "recommended": recommendation_json(single.recommended, level) if single and single.recommended else None,
-        "abstained": reason,
-    }
-    if known:
-        content["published"] = [
-            {
-                "law": p.law.name,
-                "lr": p.lr,
-                "reason": p.reason,
-                "outside_validity": p.outside_validity,
-                "flags": list(p.flags),
-            }
-            for p in known
-        ]
-    return content
+def _diagnosis(evidence: Evidence, found: Answer, level: float) -> StudyDiagnosis:
+    """At the recommended η; where there is none, at the first that a strategy gave."""
+    said = [found.recommended.log2_lr] if found.recommended else []
+    said += [p.log2_lr for p in found.predictions if p.log2_lr is not None]
+    return diagnose_study(evidence, found.target, said[0] if said else None, level)
 
 
-def prediction_json(prediction: Prediction, tested: Backtest, level: float) -> dict[str, Any]:
-    """One strategy's answer; value and lr are null with a reason where it has none."""
-    value, lr = prediction.log2_value, prediction.log2_lr
-    return {
-        "axis": prediction.axis.value,
-        "quantity": prediction.quantity.value,
-        "value": None if value is None else o.exp2(value),
-        "lr": None if lr is None else o.exp2(lr),
-        "log2_interval": prediction.interval(level),
-        "log2_lr_interval": prediction.interval(level, of_lr=True),
-        "cells": prediction.cells,
-        "pearson_r": prediction.pearson_r,
-        "backtest": {
-            "trials": len(tested.trials),
-            "rms_log2_lr_error": tested.rms_lr_error,
-            "bend": tested.bend(of_lr=True) if tested.trials else None,
-            "errors": [
-                {"params": t.scale.params, "tokens": t.scale.tokens, "log2_lr_error": t.log2_lr_error, "sd": t.lr_sd}
-                for t in tested.trials
-            ],
-        },
-        "group": prediction.group,
-        "flags": [flag.value for flag in prediction.flags],
-        "reason": prediction.reason,
-    }
+def _solved(evidence: Evidence | None, found: Answer, lr: str, level: float) -> Inversion:
+    """λ for a given learning rate, from the η_eff law that is recommended, or the first that has a value."""
+    rate = parse_positive(lr, what="lr")
+    if evidence is None:
+        raise InputError("--solve-weight-decay: the table holds several groups", hint="pick one with --where")
+    best = found.recommended
+    laws = [p for p in found.predictions if p.quantity is Quantity.EFF_LR and p.log2_value is not None]
+    laws.sort(key=lambda p: best is None or p.axis is not best.axis)
+    if not laws:
+        raise InputError("--solve-weight-decay: no η_eff law reaches the target", hint="measure mean_eff_lr")
+    return solve_weight_decay(evidence, laws[0], rate, level)
 
 
-def recommendation_json(found: Recommendation, level: float) -> dict[str, Any]:
-    """The recommendation as the contract has it."""
-    return {
-        "lr": o.exp2(found.log2_lr),
-        "log2_interval": list(found.log2_interval),
-        "level": level,
-        "axis": found.axis.value,
-        "quantity": found.quantity.value,
-        "why": found.why,
-        "expected_ecr": found.expected_ecr,
-        "lr_min_ecr": None if found.log2_lr_min_ecr is None else o.exp2(found.log2_lr_min_ecr),
-        "safe_range": None if found.safe_range is None else [o.exp2(x) for x in found.safe_range],
-        "conditions": found.conditions,
-        "cost": {
-            "budget_ratio": found.cost.budget_ratio,
-            "true_ratio": found.cost.true_ratio,
-            "flop": found.cost.flop,
-            "target_sweep_flop": found.cost.target_sweep_flop,
-            "learning_rates": found.cost.learning_rates,
-        },
-        "flags": [flag.value for flag in found.flags],
-    }
+def _weight_decay_line(decay: Inversion, lr: str) -> str:
+    ends = ""
+    if decay.log2_interval is not None:
+        low, high = (o.exp2(end) for end in decay.log2_interval)
+        ends = f" ({low:.3g} … {high:.3g})"
+    return f"with lr {escape(lr)} the same η_eff {decay.mean_eff_lr:.3g} takes weight decay {decay.value:.4g}{ends}"
 
 
 def _published(loaded: o.Loaded, target: Scale) -> list[PublishedPrediction]:
@@ -185,18 +178,22 @@ def show_answer(console: Console, found: Answer, level: float) -> None:
     for name in ("η", f"log2 η, {level:.0%} interval", "cells", "back-test", "r"):
         table.add_column(name, justify="right")
     table.add_column("doubts")
-    for p, t in zip(found.predictions, found.backtests, strict=True):
+    for p, tested in zip(found.predictions, found.backtests, strict=True):
+        if p.inverted and p.log2_value is None:
+            continue  # the same axis has said above why it has no law
         if p.log2_lr is None:
             table.add_row(p.name, "–", "–", str(p.cells), "–", "–", escape(p.reason or ""))
             continue
         low, high = p.interval(level, of_lr=True) or (float("nan"), float("nan"))
-        missed = f"{t.rms_lr_error:.2f} oct. ({len(t.trials)})" if t.trials else "none"
+        missed = f"{tested.rms_lr_error:.2f} oct. ({len(tested.trials)})" if tested.trials else "none"
         r = "–" if p.pearson_r is None else f"{p.pearson_r:.4f}"
         table.add_row(
             p.name, f"{o.exp2(p.log2_lr):.3g}", f"{p.log2_lr:.2f} [{low:.2f}, {high:.2f}]", str(p.cells), missed, r,
             ", ".join(flag.value for flag in p.flags),
         )  # fmt: skip
     console.print(table)
+    for road in dict.fromkeys(p.source for p in found.predictions if p.source is not None):
+        console.print(f"[dim]inverted: η from η_eff by the {escape(road)}[/]", highlight=False)
     if found.recommended is None:
         console.print(Panel(escape(f"No recommendation: {found.abstained}"), style="yellow", title="abstained"))
         return

@@ -1,33 +1,55 @@
-"""`etastar theory`: which regime is an LR in, and which LR has the η_eff that is wanted?"""
+"""`etastar theory`: which regime is an LR in, which LR has the η_eff that is wanted, and does a study obey?"""
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
-from rich.table import Table
 
+from etastar.cli.diagnosis import regime_table
+from etastar.cli.options import print_json
+from etastar.cli.theory_study import StudyTheory, load_study, report_json, show_report
 from etastar.errors import EtastarError, InputError
 from etastar.scale import format_lr, format_number, parse_number, parse_positive
 from etastar.theory.bend import Bend, bend, log_linear
+from etastar.theory.dynamics import equilibrium_eff_lr
 from etastar.theory.invert import Inversion, invert_eff_lr, invert_weight_decay
-from etastar.theory.planned import Matrices, Optimizer, PlannedRun, noise_update_rms, typed_matrices
+from etastar.theory.planned import (
+    Matrices,
+    MatricesAt,
+    Optimizer,
+    PlannedRun,
+    equilibrium_of,
+    noise_update_rms,
+    typed_matrices,
+)
 from etastar.theory.regime import Diagnosis, diagnose
 from etastar.theory.schedules import Schedule
 
 
 def theory_command(
+    study: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A study with trajectories: calibrate on it. Else W₀, U and β₁ are typed.", show_default=False
+        ),
+    ] = None,
     lr: Annotated[list[str] | None, typer.Option(help="Peak LR; repeat it or separate by commas.")] = None,
-    weight_decay: Annotated[str, typer.Option(help="λ.")] = "0.1",
+    weight_decay: Annotated[str | None, typer.Option(help="λ; default 0.1, or the study's.")] = None,
     steps: Annotated[str, typer.Option(help="T, the decay included.")] = "",
-    warmup: Annotated[str, typer.Option(help="Warm-up steps.")] = "0",
-    decay_steps: Annotated[str, typer.Option(help="Steps of WSD's decay to zero.")] = "0",
-    schedule: Annotated[str, typer.Option(help="wsd, cosine or constant.")] = "wsd",
-    optimizer: Annotated[str, typer.Option(help="adamw, adam, adamh or muonh.")] = "adamw",
+    warmup: Annotated[str | None, typer.Option(help="Warm-up steps; default 0, or the study's.")] = None,
+    decay_steps: Annotated[
+        str | None, typer.Option(help="Steps of WSD's decay to zero; default 0, or the study's.")
+    ] = None,
+    schedule: Annotated[str | None, typer.Option(help="wsd, cosine or constant; default wsd, or the study's.")] = None,
+    optimizer: Annotated[
+        str | None, typer.Option(help="adamw, adam, adamh or muonh; default adamw, or the study's.")
+    ] = None,
     beta1: Annotated[str, typer.Option(help="Adam's β₁, or the fitted one.")] = "0.95",
     init_std: Annotated[str, typer.Option(help="RMS of a weight at the start.")] = "0.02",
     update_rms: Annotated[
@@ -35,61 +57,90 @@ def theory_command(
     ] = "",
     eff_lr: Annotated[str, typer.Option(help="A mean η_eff: answer with the LR that has it.")] = "",
     solve_weight_decay: Annotated[bool, typer.Option(help="With --eff-lr and --lr: solve for λ.")] = False,
+    equilibrium: Annotated[bool, typer.Option("--equilibrium", help="W_∞/W₀ and η_eff(∞) of each LR.")] = False,
     sweep_steps: Annotated[str, typer.Option(help="Swept horizons, e.g. 10k,20k,40k: predict the bend.")] = "",
     law_slope: Annotated[str, typer.Option(help="d log η_eff*/d log T of the straight law.")] = "-0.3",
     independent_decay: Annotated[bool, typer.Option(help="Weights shrink by λ a step, not η·λ.")] = False,
+    trajectories: Annotated[Path | None, typer.Option(help="Of the study, if they lie elsewhere (Parquet).")] = None,
+    where: Annotated[str | None, typer.Option(help="Rows of the study to keep (SQL).")] = None,
+    params: Annotated[str, typer.Option(help="Which N of the study; default: the largest with trajectories.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="JSON alone on stdout.")] = False,
 ) -> None:
-    """Regime, timescales and slope of an LR, the LR of an η_eff, and how a straight η law would bend."""
+    """Regime, timescales and slope of an LR, the LR of an η_eff, and how a straight η law would bend.
+
+    With a study: its fitted constants beside the theory's, held-out errors, and the λ = 0 check where it has
+    no weight decay. With --lr or --eff-lr as well, the question is answered by the calibrated network.
+    """
     try:
-        run = _planned(
-            schedule, optimizer, steps, warmup, decay_steps, weight_decay, independent_decay=independent_decay
-        )
-        matrices = _typed(beta1, init_std, update_rms)
+        known = load_study(study, trajectories, where, params) if study is not None else None
         lrs = [parse_positive(one, what="lr") for text in lr or [] for one in text.split(",")]
-        answer = _answer(run, matrices, lrs, eff_lr, solve_weight_decay, sweep_steps, law_slope)
+        if known is not None and not lrs and not eff_lr:
+            if as_json:
+                print_json(report_json(known))
+            else:
+                show_report(Console(), known)
+            return
+        run = _planned(
+            known, schedule, optimizer, steps, warmup, decay_steps, weight_decay, independent_decay=independent_decay
+        )
+        matrices = known.matrices(run) if known is not None else _typed(beta1, init_std, update_rms)
+        # another λ or length than the trunk's cannot share its beginning
+        from_start = known.matrices_from_start() if known is not None else matrices
+        answer = _answer(run, from_start if solve_weight_decay else matrices, lrs, eff_lr, solve_weight_decay)
+        if sweep_steps:
+            answer["bend"] = _bend(run, from_start, answer["diagnosis"][-1], sweep_steps, law_slope)
+        if equilibrium:
+            answer["equilibrium"] = _equilibrium(run, from_start, [one.lr for one in answer["diagnosis"]])
     except EtastarError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from None
     if as_json:
-        typer.echo(json.dumps(_plain(answer), indent=2, ensure_ascii=False, allow_nan=False))
+        print_json(_plain(answer))
     else:
         _show(answer, run)
 
 
 def _planned(
-    schedule: str,
-    optimizer: str,
+    known: StudyTheory | None,
+    schedule: str | None,
+    optimizer: str | None,
     steps: str,
-    warmup: str,
-    decay_steps: str,
-    weight_decay: str,
+    warmup: str | None,
+    decay_steps: str | None,
+    weight_decay: str | None,
     *,
     independent_decay: bool,
 ) -> PlannedRun:
-    if not steps:
+    """The run asked about: what was typed, else the study's, else the defaults."""
+    if not steps and known is None:
         raise InputError("steps: not given", hint="say how long the run is, e.g. --steps 200k")
+    length = parse_positive(steps, what="steps") if steps else float(known.steps if known else 1)
+    if length > 20_000_000:
+        raise InputError(f"steps: {format_number(length)} is more than 20M", hint="steps, not tokens: D = B·T")
+    usual = known.settings if known is not None else None
+    kind = schedule or (usual.schedule if usual else "wsd")
+    rule = optimizer or (usual.optimizer.value if usual else "adamw")
     for what, value, allowed in (
-        ("schedule", schedule, ("wsd", "cosine", "constant")),
-        ("optimizer", optimizer, tuple(Optimizer)),
+        ("schedule", kind, ("wsd", "cosine", "constant")),
+        ("optimizer", rule, tuple(Optimizer)),
     ):
         if value not in allowed:
             raise InputError(f"{what}: {value[:40]!r} is unknown", hint=f"one of {', '.join(allowed)}")
-    decay = parse_number(weight_decay, what="weight decay")
+    decay = parse_number(weight_decay or (str(usual.weight_decay) if usual else "0.1"), what="weight decay")
     if decay < 0:
         raise InputError(f"weight decay: {weight_decay} is below zero", hint="give zero or above")
     counts = {
-        "steps": parse_positive(steps, what="steps"),
-        "warmup_steps": parse_number(warmup, what="warmup"),
-        "decay_steps": parse_number(decay_steps, what="decay steps"),
+        "steps": length,
+        "warmup_steps": parse_number(warmup or (str(usual.warmup_steps) if usual else "0"), what="warmup"),
+        "decay_steps": parse_number(
+            decay_steps or (str(usual.decay_of(round(length))) if usual and kind == "wsd" else "0"), what="decay steps"
+        ),
     }
-    if counts["steps"] > 20_000_000:
-        raise InputError(f"steps: {format_number(counts['steps'])} is more than 20M", hint="steps, not tokens: D = B·T")
     return PlannedRun(
-        schedule=Schedule.model_validate({"kind": schedule, **counts}),
+        schedule=Schedule.model_validate({"kind": kind, **counts}),
         weight_decay=decay,
-        independent_decay=independent_decay,
-        optimizer=Optimizer(optimizer),
+        independent_decay=independent_decay or bool(usual and usual.independent_decay),
+        optimizer=Optimizer(rule),
     )
 
 
@@ -103,12 +154,10 @@ def _typed(beta1: str, init_std: str, update_rms: str) -> Matrices:
 
 def _answer(
     run: PlannedRun,
-    matrices: Matrices,
+    matrices: MatricesAt,
     lrs: list[float],
     eff_lr: str,
     solve_weight_decay: bool,
-    sweep_steps: str,
-    law_slope: str,
 ) -> dict[str, Any]:
     answer: dict[str, Any] = {}
     if eff_lr:
@@ -116,7 +165,7 @@ def _answer(
         if solve_weight_decay:
             if len(lrs) != 1:
                 raise InputError(f"lr: {len(lrs)} given", hint="solving for λ needs one --lr")
-            solved = invert_weight_decay(target, lr=lrs[0], run=run, matrices=matrices)
+            solved = invert_weight_decay(target, lr=lrs[0], run=run, matrices=_at(matrices, lrs))
             answer["weight_decay"] = solved
             run = run.model_copy(update={"weight_decay": solved.value})
         else:
@@ -125,12 +174,29 @@ def _answer(
     if not lrs:
         raise InputError("lr: not given", hint="give --lr 2^-10, or --eff-lr to solve for it")
     answer["diagnosis"] = diagnose(lrs, run=run, matrices=matrices)
-    if sweep_steps:
-        answer["bend"] = _bend(run, matrices, answer["diagnosis"][-1], sweep_steps, law_slope)
     return answer
 
 
-def _bend(run: PlannedRun, matrices: Matrices, target: Diagnosis, sweep_steps: str, law_slope: str) -> Bend:
+def _at(matrices: MatricesAt, lrs: list[float]) -> Matrices:
+    return matrices(np.array(lrs)) if callable(matrices) else matrices
+
+
+def _equilibrium(run: PlannedRun, matrices: MatricesAt, lrs: list[float]) -> list[dict[str, float]]:
+    """W_∞/W₀ and η_eff(∞), the mean over matrices; without weight decay there is none, and that is said."""
+    if run.optimizer.fixes_norm:
+        raise InputError(f"{run.optimizer} holds the norm fixed: W_∞ is W₀", hint="η_eff(t) is η(t) itself")
+    found = []
+    for lr in lrs:
+        some = _at(matrices, [lr])
+        ratio = equilibrium_of(np.array([lr]), run=run, matrices=some) / some.weight_norm0
+        rate = equilibrium_eff_lr(
+            lr=lr, weight_decay=run.decay, beta1=some.beta1, independent_decay=run.independent_decay
+        )
+        found.append({"lr": lr, "norm_ratio": float(np.mean(ratio)), "eff_lr": float(np.mean(rate))})
+    return found
+
+
+def _bend(run: PlannedRun, matrices: MatricesAt, target: Diagnosis, sweep_steps: str, law_slope: str) -> Bend:
     """The law passes through the target's own η_eff, so --lr is the optimum there."""
     planned = run.schedule
     if not isinstance(planned, Schedule):
@@ -152,16 +218,14 @@ def _bend(run: PlannedRun, matrices: Matrices, target: Diagnosis, sweep_steps: s
 
 
 def _plain(value: Any) -> Any:
-    """Results → JSON: arrays to lists, infinite and missing numbers to null."""
+    """Results → JSON: records to objects, arrays to lists."""
     if isinstance(value, (Diagnosis, Inversion, Bend)):
         return _plain(asdict(value))
     if isinstance(value, dict):
         return {key: _plain(one) for key, one in value.items()}
-    if hasattr(value, "tolist"):
+    if isinstance(value, np.ndarray):
         return _plain(value.tolist())
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return [_plain(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def _show(answer: dict[str, Any], run: PlannedRun) -> None:
@@ -175,21 +239,13 @@ def _show(answer: dict[str, Any], run: PlannedRun) -> None:
                 f"over {format_number(run.steps)} steps",
                 highlight=False,
             )
-    headers = ("log2 lr", "regime", "1/(2ηλ)", "2ηλT", "1/(ηλT)", "slope", "mean η_eff", "‖w_T‖/‖w₀‖")
-    table = Table(*headers)
-    for one in answer["diagnosis"]:
-        table.add_row(
-            f"{math.log2(one.lr):.2f}",
-            str(one.regime),
-            f"{one.decay_time:,.0f}" if math.isfinite(one.decay_time) else "∞",
-            f"{one.relaxations:.3g}",
-            f"{one.timescale:.3g}",
-            f"{one.slope:.2f}",
-            f"{one.mean_eff_lr:.4g}",
-            f"{one.norm_ratio:.3g}",
-        )
-    console.print(table)
+    console.print(regime_table("", answer["diagnosis"]))
     for one in answer["diagnosis"]:
         console.print(f"{format_lr(one.lr)}: {one.words}", highlight=False)
+    for one in answer.get("equilibrium", ()):
+        console.print(
+            f"{format_lr(one['lr'])}: in equilibrium ‖w‖ is {one['norm_ratio']:.3g} ‖w₀‖ and η_eff {one['eff_lr']:.4g}",
+            highlight=False,
+        )
     if "bend" in answer:
         console.print(answer["bend"].words, highlight=False)

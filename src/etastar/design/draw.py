@@ -10,11 +10,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pydantic import Field
 
 from etastar.plan.study_plan import StackPlan, StudyPlan
 from etastar.plan.training import Training
-from etastar.records import runs_table
+from etastar.records import content_id, runs_table
 from etastar.simulate import World
+
+
+class RoughWorld(World):
+    """A world whose losses no smooth curve follows: real sweeps are rough, and the same way at every D."""
+
+    roughness: float = Field(default=0.0, ge=0, description="standard deviation, as a share of a run's loss gap")
 
 
 def simulate_plan(world: World, plan: StudyPlan, *, seed: int = 0, with_eff_lr: bool = True) -> pa.Table:
@@ -66,6 +73,7 @@ def _stack_rows(
     training, content = plan.training_of(stack), plan.content_of(stack)
     lrs = np.array(stack.lrs)
     trunk = world.trunk_noise * rng.standard_normal(len(lrs))
+    rough = _roughness(world, training.params, stack.lrs)
     rows = []
     for horizon in sorted(stack.horizons):
         here = at_horizon(world, training, horizon)
@@ -73,7 +81,9 @@ def _stack_rows(
         above = np.log2(lrs) - optima[training.params, horizon]
         growth = 2.0 ** (world.noise_growth * np.maximum(above, 0))
         noise = growth * (trunk + world.branch_noise * rng.standard_normal(len(lrs)))
-        loss = here.loss(lrs, training.params, tokens) + noise + world.seed_noise * rng.standard_normal()
+        floor = here.floor(training.params, tokens)
+        gap = here.loss(lrs, training.params, tokens) - floor
+        loss = floor + gap * (1 + rough) + noise + world.seed_noise * rng.standard_normal()
         if world.diverges_above is not None:
             loss = np.where(above > world.diverges_above, np.nan, loss)
         mean, plateau = here.eff_lr(lrs, tokens)
@@ -102,6 +112,16 @@ def _stack_rows(
                 }
             )
     return rows
+
+
+def _roughness(world: World, params: int, lrs: tuple[float, ...]) -> np.ndarray:
+    """One draw a (world, N, learning rate), whatever the stack, the seed and the horizon."""
+    share = world.roughness if isinstance(world, RoughWorld) else 0.0
+    if share == 0:
+        return np.zeros(len(lrs))
+    key = int(content_id(world.model_dump(mode="json")), 16) % 2**32
+    draws = [np.random.default_rng([key, params, round(1e6 * (64 + np.log2(lr)))]).standard_normal() for lr in lrs]
+    return np.maximum(share * np.array(draws), -1.0)
 
 
 def _optimizer(content: dict[str, Any]) -> str:

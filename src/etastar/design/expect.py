@@ -13,37 +13,41 @@ import numpy as np
 
 from etastar.design.draw import at_horizon, simulate_plan
 from etastar.design.priors import measures_eff_lr, target_of
-from etastar.estimate.cells import build_groups
-from etastar.estimate.estimates import Options
+from etastar.errors import SpecError
+from etastar.estimate.cells import Quantity, build_groups
+from etastar.estimate.estimates import Estimates, Options, estimate_group
 from etastar.laws.loss import LossLaw
 from etastar.plan.study_plan import StudyPlan
-from etastar.predict.recommend import answer
+from etastar.predict.recommend import answer_from
+from etastar.predict.strategies import Evidence
 from etastar.scale import Scale
 from etastar.simulate import World
 
 REPLICATES = 100
-ABSTAINED_ECR = 1.0  # no answer: counted as if the whole run had to be made once more
-MOST_ECR = 10.0
+MOST_ECR = 1.0  # a learning rate that wastes more than a whole run is as good as none
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One world: what was answered and what it would have cost. None where the pipeline abstained."""
+    """One world: what was answered and what it would have cost.
+
+    Where the pipeline abstains there is no error, and the ECR is that of typing the optimum of the longest run.
+    """
 
     log2_error: float | None
-    ecr: float | None
+    ecr: float
     inside: bool  # does the 90 % interval hold the world's optimum?
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """A plan over many worlds. Quantiles count an abstention as worse than any answer."""
+    """A plan over many worlds. An abstention counts as a larger error than any answer's."""
 
     worlds: int
     abstained: int
     median_error: float  # |log2 η̂ − log2 η*|
     high_error: float  # 90th percentile
-    mean_ecr: float  # an abstention counts as ABSTAINED_ECR
+    mean_ecr: float
     median_ecr: float
     high_ecr: float
     inside: float  # share of the answers whose 90 % interval held the truth
@@ -53,13 +57,13 @@ class Expectation:
         """Summarise trials."""
         answered = [t for t in trials if t.log2_error is not None]
         errors = [abs(t.log2_error) if t.log2_error is not None else np.inf for t in trials]
-        ecrs = [t.ecr if t.ecr is not None else np.inf for t in trials]
+        ecrs = [t.ecr for t in trials]
         return cls(
             worlds=len(trials),
             abstained=len(trials) - len(answered),
             median_error=_quantile(errors, 0.5),
             high_error=_quantile(errors, 0.9),
-            mean_ecr=float(np.mean([t.ecr if t.ecr is not None else ABSTAINED_ECR for t in trials])),
+            mean_ecr=float(np.mean(ecrs)),
             median_ecr=_quantile(ecrs, 0.5),
             high_ecr=_quantile(ecrs, 0.9),
             inside=float(np.mean([t.inside for t in answered])) if answered else float("nan"),
@@ -76,15 +80,31 @@ def try_plan(plan: StudyPlan, world: World, *, seed: int) -> Trial:
     """Carry the plan out in one world and look up how good its answer is."""
     params, tokens = target_of(plan)
     runs = simulate_plan(world, plan, seed=seed, with_eff_lr=measures_eff_lr(plan))
-    (group,) = build_groups(runs)
-    said = answer(group, Scale(params, tokens), Options(replicates=REPLICATES, seed=seed)).recommended
-    if said is None:
-        return Trial(None, None, False)
+    groups = build_groups(runs)
+    if len(groups) > 1:
+        raise SpecError(
+            f"the plan's stacks make {len(groups)} groups ({groups[0].label} …), which no law may mix",
+            hint="train all stacks with one batch, optimizer and schedule, or make a plan of each",
+        )
+    (group,) = groups
     training = plan.training_of(plan.stacks[0])
     there = at_horizon(world, training, tokens / training.batch_tokens)
+    estimates = estimate_group(group, Options(replicates=REPLICATES, seed=seed))
+    said = answer_from(Evidence(group, estimates), Scale(params, tokens), 0.9).recommended
+    if said is None:
+        return Trial(None, _without_answer(estimates[Quantity.LR], there, params, tokens), False)
     truth = float(there.log2_optimal_lr(params, tokens))
     low, high = said.log2_interval
     return Trial(said.log2_lr - truth, true_ecr(there, said.log2_lr, params, tokens), low <= truth <= high)
+
+
+def _without_answer(estimates: Estimates, world: World, params: float, tokens: float) -> float:
+    """ECR of the learning rate that was best in the longest run of the largest model; the most where none was."""
+    usable = np.flatnonzero(estimates.usable)
+    if len(usable) == 0:
+        return MOST_ECR
+    last = usable[np.lexsort((estimates.tokens[usable], estimates.params[usable]))[-1]]
+    return true_ecr(world, float(estimates.log2_values[last]), params, tokens)
 
 
 def true_ecr(world: World, log2_lr: float, params: float, tokens: float) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from etastar.design.draw import RoughWorld
 from etastar.errors import InputError
 from etastar.plan.study_plan import StudyPlan
 from etastar.plan.training import Training
@@ -100,7 +101,7 @@ def anchored(dials: dict[str, Any], training: Training, where: Centre, *, slope:
     n0 = float(np.log2(where.params / REFERENCE_PARAMS))
     # a + s·d + b·d² about d0: the slope at the reference makes up for the bend on the way
     tilt = slope - 2 * bend * d0
-    world = World(**dials, slope_tokens=tilt, bend_tokens=bend)
+    world = RoughWorld(**dials, slope_tokens=tilt, bend_tokens=bend)
     here = world.model_copy(update={"decay_steps": int(training.decay_of(where.tokens / training.batch_tokens))})
     value = where.log2_lr
     if world.straight is not Straight.LR:

@@ -53,16 +53,22 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Found:
-    """The candidates, best first; `best` was tried again in `fresh` worlds, and so was the plan at the start."""
+    """The candidates, best first; the first of them and the plan at the start were tried again in fresh worlds."""
 
     candidates: tuple[Candidate, ...]
+    start: Candidate
     fresh: Expectation
     fresh_start: Expectation
 
     @property
+    def improved(self) -> bool:
+        """Is the winner better than the start in worlds that it was not chosen in, too?"""
+        return self.fresh.mean_ecr < self.fresh_start.mean_ecr
+
+    @property
     def best(self) -> Candidate:
-        """The winner."""
-        return self.candidates[0]
+        """The winner, or the plan at the start where fresh worlds do not confirm it."""
+        return self.candidates[0] if self.improved else self.start
 
 
 def optimize(
@@ -87,11 +93,14 @@ def optimize(
             tell(f"{len(alive)} plans in {until} worlds", index + 1, len(alive))
         tried.sort(key=lambda c: c.merit)
         keep = len(tried) if share == ROUNDS[-1] else max(len(tried) // 3, 2)
-        alive, done = tried[:keep], until
-        kept = tried[keep:] + kept
+        # the plan at the start stays to the end, to be compared with
+        alive = [c for index, c in enumerate(tried) if index < keep or c.plan is plan]
+        kept = [c for c in tried if c not in alive] + kept
+        done = until
     again = _afresh(alive[0].plan, fresh, seed, tell, "the best plan in fresh worlds")
-    start = _afresh(plan, fresh, seed, tell, "the first plan in fresh worlds")
-    return Found((*alive, *sorted(kept, key=lambda c: (-len(c.trials), c.merit))), again, start)
+    first = _afresh(plan, fresh, seed, tell, "the first plan in fresh worlds")
+    start = next(c for c in alive if c.plan is plan)
+    return Found((*alive, *sorted(kept, key=lambda c: (-len(c.trials), c.merit))), start, again, first)
 
 
 def _afresh(

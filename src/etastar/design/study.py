@@ -1,7 +1,7 @@
 """In which worlds may a study of the user's own have been run? Draws around its law, its losses and its noise.
 
 Every draw takes one redraw of the optima (so that errors along a trunk stay together), lays a line through it, bends
-it by as much as a law is credited with, and takes shape and noise from the fits. What the study cannot tell
+it by as much as a law may bend, and takes shape and noise from the fits. What the study cannot tell
 (asymmetry far out, the slope along an axis that it did not vary) comes from the priors.
 """
 
@@ -18,6 +18,7 @@ from etastar.errors import InputError
 from etastar.estimate.cells import EffColumn, Group, Quantity
 from etastar.estimate.estimates import Estimates, Options, estimate_group
 from etastar.estimate.noise import Noise, sigma_scales
+from etastar.estimate.weights import FitChoice, settle
 from etastar.laws.loglinear import Axis, cell_weights
 from etastar.laws.loss import fit_loss_law
 from etastar.plan.study_plan import StudyPlan
@@ -62,7 +63,8 @@ def worlds_from(group: Group, plan: StudyPlan, count: int, *, seed: int = 0) -> 
         if quantity in found and (law := _law(evidence, found[quantity], centre, target)) is not None
     ]
     rng = np.random.default_rng([seed, 2])
-    dials = conditions(plan) | _loss_dials(lr, target) | _map_dials(group, target)
+    rough = settle(list(group.blocks), FitChoice()).misfit[Quantity.LR]
+    dials = conditions(plan) | _loss_dials(lr, target) | _map_dials(group, target) | {"roughness": rough}
     scales = sigma_scales(lr.noise, count, rng) if lr.noise is not None else np.ones(count)
     shares = np.array([law.weight for law in laws])
     worlds = []
@@ -91,8 +93,8 @@ def _law(evidence: Evidence, estimates: Estimates, centre: tuple[float, float], 
         redraws = np.column_stack([redraws, np.full(len(redraws), np.nan)])
     bends = np.array([estimates.optima[k].curvature for k in cells])
     axis = Axis.DATA if same_params(estimates, target.params) is not None else Axis.JOINT
-    missed = backtest(evidence, axis, estimates.quantity, target).rms_lr_error
-    weight = 1.0 / ((missed or 0.0) ** 2 + ERROR_FLOOR**2)
+    tested = backtest(evidence, axis, estimates.quantity, target)
+    weight = 1.0 / ((tested.rms_lr_error or 0.0) ** 2 + ERROR_FLOOR**2)
     return StudyLaw(estimates.quantity, redraws, 0.5 * bends[np.isfinite(bends) & (bends > 0)], weight)
 
 

@@ -114,7 +114,8 @@ def _refuse_crowd(frame: pl.DataFrame) -> None:
 
 
 def _needed(runs: pa.Table, eff_column: EffColumn) -> list[str]:
-    wanted = ["params", "tokens", "lr", "loss", eff_column.value, "seed", "run", "trunk", "status", *CONDITION_COLUMNS]
+    wanted = ["params", "tokens", "lr", "loss", eff_column.value, "seed", "run", "trunk", "status", "steps", "decay"]
+    wanted += CONDITION_COLUMNS
     return [name for name in dict.fromkeys(wanted) if name in runs.column_names]
 
 
@@ -124,6 +125,16 @@ def _conditions(part: pl.DataFrame) -> dict[str, float | str | None]:
     for name in CONDITION_COLUMNS:
         values = part[name].drop_nulls().unique()
         shared[name] = values[0] if len(values) == 1 and part[name].null_count() == 0 else None
+    if (
+        shared["decay_steps"] is None
+        and part.height
+        and part["steps"].null_count() + part["decay_steps"].null_count() == 0
+    ):
+        fractions = (part["decay_steps"] / part["steps"]).to_numpy()
+        if np.ptp(fractions) < 0.01:
+            shared["decay_fraction"] = round(float(np.mean(fractions)), 4)
+    if "decay" in part.columns and set(part["decay"].to_list()) == {"independent"}:
+        shared["decay"] = "independent"  # weights shrink by λ a step, not by η·λ: our own trainer's extra column
     return shared
 
 

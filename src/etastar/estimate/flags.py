@@ -45,6 +45,14 @@ class Flag(enum.StrEnum):
     BELOW_MEASURED_RANGE = "below-measured-range", "the target lies below the measured range"
     MEASURED_MAP = "measured-map", "η comes from η_eff by the measured map of this study, extrapolated"
     MAP_ACROSS_PARAMS = "map-across-params", "the map from η_eff to η was carried over from other model sizes"
+    THEORY_MAP = "theory-map", "η comes from η_eff by the theory of the weight norm, calibrated on this study"
+    OTHER_SETTINGS = (
+        "other-settings",
+        "the target's λ, warm-up or schedule are not the sweep's: the theory carries η over, η_eff* is taken as the same",
+    )
+    SWEEP_SETTINGS = "sweep-settings", "this strategy knows the sweep's λ, warm-up and schedule alone, not the target's"
+    OTHER_BATCH = "other-batch", "the target's batch is not the sweep's: outside the evidence"
+    INTERVAL_OPEN = "interval-open", "part of the interval asks for an η_eff that no learning rate reaches"
     NO_BACKTEST = "no-backtest", "too few cells to test the strategy on a cell it has not seen"
     BACKTEST_WIDENED = "backtest-widened", "the interval was widened by the errors of the back-test"
     STRATEGIES_DISAGREE = "strategies-disagree", "another back-tested strategy's interval does not overlap this one's"

@@ -51,7 +51,7 @@ class PlanRequest(PlanSettings):
     widths: tuple[Count, ...] = ()  # smaller models to choose from
     horizons: tuple[Count, ...] = ()  # steps, in place of what the budget buys
     count: Count | None = None  # horizons a model
-    lrs_a_stack: Count | None = None  # null: what half of the GPU's memory holds
+    lrs_a_stack: Count | None = None  # null: what half of a GPU holds, and keeps all GPUs busy
     hardware: Hardware = Hardware()
     tokens_per_second: Positive | None = None  # measured, of every stack
     adaptive: bool = False
@@ -67,11 +67,13 @@ def make_plan(request: PlanRequest) -> StudyPlan:
             hint=f"at least {format_number(target.shortest() * target.batch_tokens)} tokens, or a shorter schedule",
         )
     chosen = _chosen(request, target, steps)
+    # no larger stacks than leave work for every GPU
+    share = math.ceil(len(chosen) * request.seeds * len(request.lrs) / request.hardware.gpus)
     stacks = [
         stack
         for width, horizons in chosen
         for seed in range(request.seeds)
-        for stack in _stacks(request, width, seed, horizons)
+        for stack in _stacks(request, width, seed, horizons, most=share)
     ]
     hardware = request.hardware
     if request.tokens_per_second is not None:
@@ -104,9 +106,10 @@ def _chosen(request: PlanRequest, target: Training, steps: float) -> list[tuple[
         return [(request.width, _ladder(request, target, target, steps, 1.0).horizons)]
     if axis == "model":
         return [(width, (round(steps),)) for width in _smaller_models(request, target)]
+    # the largest first: where a budget is too small, it is too small for that one, and its hint serves all
+    shares = sorted(_shares(request, target, steps), reverse=True)
     ladders = [
-        (width, _ladder(request, _training(request, width), target, steps, share).horizons)
-        for width, share in _shares(request, target, steps)
+        (width, _ladder(request, _training(request, width), target, steps, share).horizons) for width, share in shares
     ]
     return sorted(ladders)
 
@@ -114,17 +117,23 @@ def _chosen(request: PlanRequest, target: Training, steps: float) -> list[tuple[
 def _shares(request: PlanRequest, target: Training, steps: float) -> list[tuple[int, float]]:
     """(width, share of the budget): half for the target's model, or what its smallest ladder needs.
 
-    Where that would leave the smaller models less than a fifth, the plan goes without the target's model.
+    Where that would leave the smaller models too little, the plan goes without the target's model.
     """
     assert request.budget is not None
     smaller = tuple(w for w in request.widths if w != request.width) or halves(request.width, target.head_dim)
     if not smaller:
         raise SpecError(f"--width: there is no model smaller than {request.width}", hint="--axis data")
-    needed = 1.001 * smallest_cost(target, _cost(request, target)) / (steps * request.budget.ratio)
-    own = max(0.5, needed)
-    if own > 0.8:
+    own = max(0.5, 1.001 * _smallest(request, target, target, steps) / request.budget.ratio)
+    rest = (1 - own) / len(smaller)
+    models = [_training(request, width) for width in smaller]
+    if any(_smallest(request, model, target, steps) > rest * request.budget.ratio for model in models):
         return [(width, 1 / len(smaller)) for width in smaller]
-    return [(request.width, own), *((width, (1 - own) / len(smaller)) for width in smaller)]
+    return [(request.width, own), *((width, rest) for width in smaller)]
+
+
+def _smallest(request: PlanRequest, model: Training, target: Training, steps: float) -> float:
+    """The budget that the smallest ladder of a model needs."""
+    return smallest_cost(model, _cost(request, model)) * model.params / (steps * target.params)
 
 
 def _within_budget(
@@ -164,7 +173,7 @@ def _ladder(request: PlanRequest, model: Training, target: Training, steps: floa
     allowance = request.budget.ratio * share * steps * size
     found = ladder(allowance, model, cost, longest=steps, count=request.count)
     if found is None:
-        needed = smallest_cost(model, cost) / (steps * size * share)
+        needed = _smallest(request, model, target, steps) / share
         which = f"{request.count} horizons" if request.count else "two horizons"
         raise SpecError(
             f"--budget: {request.budget.ratio:g} of the {_unit(request)} buys {allowance:.0f} steps at width "
@@ -207,9 +216,9 @@ def _unit(request: PlanRequest) -> str:
     return "target run" if paper else "sweep at target scale"
 
 
-def _stacks(request: PlanRequest, width: int, seed: int, horizons: Sequence[int]) -> list[StackPlan]:
+def _stacks(request: PlanRequest, width: int, seed: int, horizons: Sequence[int], *, most: int) -> list[StackPlan]:
     """The grid of one model and seed, cut into stacks that a GPU holds."""
-    fits = request.lrs_a_stack or lrs_that_fit(_training(request, width).params, request.hardware)
+    fits = request.lrs_a_stack or min(lrs_that_fit(_training(request, width).params, request.hardware), most)
     lrs = tuple(sorted(request.lrs))
     number = math.ceil(len(lrs) / fits)
     size = math.ceil(len(lrs) / number)  # of equal size, as far as that goes

@@ -118,6 +118,10 @@ class StudyPlan(PlanSettings):
                 f"hardware.tokens_per_second: no stack is called {unknown[0][:40]!r}",
                 hint=f"stacks are {', '.join(names[:20])}",
             )
+        for place, settings in [("spec", self.spec), *((f"stack {s.name}: settings", s.settings) for s in self.stacks)]:
+            if not isinstance(settings.get("model", {}), Mapping):
+                shown = str(settings["model"])[:40]
+                raise SpecError(f"{place}.model: {shown!r} is not a mapping", hint="write settings under model:")
         for stack in self.stacks:
             _check_stack(stack, self.training_of(stack))
         return self

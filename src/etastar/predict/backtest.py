@@ -45,11 +45,18 @@ class Backtest:
     axis: Axis
     quantity: Quantity
     trials: tuple[Trial, ...]
+    inverted: bool = False
 
     @property
     def rms_lr_error(self) -> float | None:
         """Root-mean-square error in octaves of η."""
         return float(np.sqrt(np.mean([t.log2_lr_error**2 for t in self.trials]))) if self.trials else None
+
+    @property
+    def standard_lr_error(self) -> float | None:
+        """The same in units of the noise of each trial: about 1 where the strategy is right."""
+        ratios = [t.log2_lr_error / max(t.lr_sd, 1e-9) for t in self.trials]
+        return float(np.sqrt(np.mean(np.square(ratios)))) if ratios else None
 
     def bend(self, *, of_lr: bool) -> float:
         """The bend (octaves per octave²) that the errors show beyond their noise."""
@@ -62,16 +69,16 @@ class Backtest:
         return float(np.sqrt(max(excess / weight if weight > 0 else 0.0, prior)))
 
 
-def backtest(evidence: Evidence, axis: Axis, quantity: Quantity, target: Scale) -> Backtest:
-    """Ask the strategy about the largest measured cells."""
+def backtest(evidence: Evidence, axis: Axis, quantity: Quantity, target: Scale, *, inverted: bool = False) -> Backtest:
+    """Ask the strategy about the largest measured cells, under the settings that those had."""
     if quantity not in evidence.estimates:
-        return Backtest(axis, quantity, ())
+        return Backtest(axis, quantity, (), inverted)
     trials = [
         trial
         for held_out, allowed in _questions(evidence, axis, quantity, target)
-        if (trial := _trial(evidence, axis, quantity, held_out, allowed)) is not None
+        if (trial := _trial(evidence, axis, quantity, held_out, allowed, inverted)) is not None
     ]
-    return Backtest(axis, quantity, tuple(trials))
+    return Backtest(axis, quantity, tuple(trials), inverted)
 
 
 def _questions(
@@ -128,13 +135,13 @@ def _at_distance(allowed: NDArray[np.bool_], along: Array, end: float, reach: fl
 
 
 def _trial(
-    evidence: Evidence, axis: Axis, quantity: Quantity, held_out: int, allowed: NDArray[np.bool_]
+    evidence: Evidence, axis: Axis, quantity: Quantity, held_out: int, allowed: NDArray[np.bool_], inverted: bool
 ) -> Trial | None:
     own, lr = evidence.estimates[quantity], evidence.estimates[Quantity.LR]
     if not lr.usable[held_out]:
         return None
     scale = Scale(float(own.params[held_out]), float(own.tokens[held_out]))
-    said = predict_strategy(evidence, axis, quantity, scale, allowed)
+    said = predict_strategy(evidence, axis, quantity, scale, allowed, inverted=inverted)
     if said.log2_lr is None or said.log2_value is None or said.lr_redraws is None or said.value_redraws is None:
         return None
     return Trial(

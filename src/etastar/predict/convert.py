@@ -13,16 +13,16 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import least_squares
 
-from etastar.estimate.cells import Block, EffColumn, Group
-from etastar.estimate.flags import Flag
-from etastar.theory.horizon import mean_eff_lr_wsd
+from etastar.estimate.cells import Block, Group
+from etastar.estimate.flags import Flag, merge_flags
+from etastar.predict.closed_form import Conditions, TransientMap, fit_transient
+
+__all__ = ["Conditions", "EffMap", "MixedMap", "PolynomialMap", "TransientMap", "fit_map", "map_for", "mixed"]
 
 Array = NDArray[np.float64]
 
 WINDOW = 2.5  # octaves of η around each cell's lowest loss: the map is needed near the optimum
-_TABLE = np.arange(-30.0, 5.0, 1 / 64)  # log2 η; linear between, which is exact to 1e-5 octaves
 GOOD_FIT = 0.05  # octaves: a transient that misses the runs by more is not believed
 
 
@@ -41,82 +41,13 @@ class EffMap(Protocol):
         """Whether a run of so many tokens can be spoken of."""
         ...
 
+    def reach(self, tokens: float) -> tuple[float, float]:
+        """log2 of the least and most η_eff that a run of so many tokens can have."""
+        ...
+
     def log2_lr(self, log2_eff_lr: ArrayLike, tokens: float) -> Array:
         """log2 η for log2 η_eff at `tokens`."""
         ...
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """What the transient needs to know of a run besides its learning rate."""
-
-    weight_decay: float
-    batch_tokens: float
-    warmup_steps: float
-    decay_steps: float
-    plateau: bool
-
-    @classmethod
-    def of(cls, group: Group, eff_column: EffColumn) -> Conditions | None:
-        """The group's own, if it was trained by Adam(W) under WSD with everything known."""
-        known = group.conditions
-        if str(known.get("optimizer")).lower() not in ("adamw", "adam") or known.get("schedule") not in (
-            "wsd",
-            "constant",
-        ):
-            return None
-        values = [known.get(name) for name in ("weight_decay", "batch_tokens", "warmup_steps", "decay_steps")]
-        if any(not isinstance(value, (int, float)) for value in values):
-            return None
-        return cls(*(float(v) for v in values), plateau=eff_column is EffColumn.PLATEAU)  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True)
-class TransientMap:
-    """The paper's AdamW transient with measured W₀/U and correlation factor."""
-
-    conditions: Conditions
-    log2_correlation: float
-    log2_norm_ratio: float
-    error: float
-    flags: tuple[Flag, ...] = (Flag.MEASURED_MAP,)
-
-    def log2_eff_lr(self, log2_lr: ArrayLike, tokens: ArrayLike) -> Array:
-        """log2 mean η_eff of a run, the forward map."""
-        return _transient(
-            self.conditions, self.log2_correlation, self.log2_norm_ratio, np.asarray(log2_lr), np.asarray(tokens)
-        )
-
-    def covers(self, tokens: float) -> bool:
-        """A run longer than its own warm-up and decay."""
-        known = self.conditions
-        return tokens / known.batch_tokens > known.warmup_steps + known.decay_steps
-
-    def log2_lr(self, log2_eff_lr: ArrayLike, tokens: float) -> Array:
-        """Invert through a fine table: mean η_eff rises with η."""
-        table = _TABLE[_largest_log2_lr(self.conditions) > _TABLE]
-        return np.interp(np.asarray(log2_eff_lr, float), self.log2_eff_lr(table, tokens), table)
-
-
-def _largest_log2_lr(conditions: Conditions) -> float:
-    """Above this one step of decay would erase the weight: η·λ must stay below 1."""
-    return float(np.log2(0.9 / conditions.weight_decay)) if conditions.weight_decay > 0 else float("inf")
-
-
-def _transient(conditions: Conditions, log2_corr: float, log2_ratio: float, log2_lr: Array, tokens: Array) -> Array:
-    corr = 2.0**log2_corr
-    # far outside any training the formula over- or underflows; what is not finite is not believed
-    with np.errstate(all="ignore"):
-        mean, plateau = mean_eff_lr_wsd(
-            2.0**log2_lr,
-            tokens / conditions.batch_tokens,
-            warmup_steps=conditions.warmup_steps,
-            decay_steps=conditions.decay_steps,
-            weight_decay=conditions.weight_decay,
-            beta1=(corr - 1) / (corr + 1),
-            norm_ratio=2.0**log2_ratio,
-        )
-        return np.log2(plateau if conditions.plateau else mean)
 
 
 @dataclass(frozen=True)
@@ -132,6 +63,10 @@ class PolynomialMap:
     def covers(self, tokens: float) -> bool:
         """A polynomial speaks of anything."""
         return True
+
+    def reach(self, tokens: float) -> tuple[float, float]:
+        """It knows no bounds."""
+        return -np.inf, np.inf
 
     def log2_lr(self, log2_eff_lr: ArrayLike, tokens: float) -> Array:
         """Evaluate the quadratic."""
@@ -153,6 +88,11 @@ class MixedMap:
         """Where every part does."""
         return all(part.covers(tokens) for part in self.maps)
 
+    def reach(self, tokens: float) -> tuple[float, float]:
+        """What every part reaches."""
+        ends = [part.reach(tokens) for part in self.maps]
+        return max(low for low, _ in ends), min(high for _, high in ends)
+
     def log2_lr(self, log2_eff_lr: ArrayLike, tokens: float) -> Array:
         """The line through what the measured sizes say."""
         return sum(
@@ -162,11 +102,11 @@ class MixedMap:
 
 def fit_map(block: Block, conditions: Conditions | None, rows: NDArray[np.bool_]) -> EffMap | None:
     """The map of one block from the rows (D) it may see; None without enough runs."""
-    e, t, l = _points(block, rows)
+    e, t, l = points_near_optima(block, rows)
     if len(l) < 4 or np.ptp(e) <= 0:
         return None
     if conditions is not None:
-        transient = _fit_transient(conditions, e, t, l)
+        transient = fit_transient(conditions, e, t, l)
         if transient is not None and transient.error <= GOOD_FIT:
             return transient
     return _fit_polynomial(e, t, l)
@@ -187,17 +127,22 @@ def map_for(
         for b in group.blocks
         if allowed.get(b.params, np.zeros(0, bool)).any()
     ]
-    maps = [(b.params, m) for b, m in found if m is not None]
+    return mixed([(b.params, m) for b, m in found if m is not None], params)
+
+
+def mixed(maps: list[tuple[float, EffMap]], params: float) -> MixedMap | None:
+    """The maps of measured N, carried along a line in log2 N to `params`; None without any."""
     if not maps:
         return None
     n = np.log2([p for p, _ in maps])
     features = np.column_stack([np.ones(len(n)), n]) if len(n) > 1 else np.ones((1, 1))
     target = np.array([1.0, np.log2(params)])[: features.shape[1]]
     error = float(np.max([m.error for _, m in maps]))
-    return MixedMap(tuple(m for _, m in maps), (target @ np.linalg.pinv(features)).astype(float), error)
+    flags = merge_flags([Flag.MAP_ACROSS_PARAMS], *(m.flags for _, m in maps))
+    return MixedMap(tuple(m for _, m in maps), (target @ np.linalg.pinv(features)).astype(float), error, flags)
 
 
-def _points(block: Block, rows: NDArray[np.bool_]) -> tuple[Array, Array, Array]:
+def points_near_optima(block: Block, rows: NDArray[np.bool_]) -> tuple[Array, Array, Array]:
     """(log2 η_eff, log2 D, log2 η) of the runs near each cell's lowest loss."""
     loss = np.where(rows[:, None], block.loss, np.nan)
     known = np.isfinite(loss) & np.isfinite(block.log2_eff_lr)
@@ -206,23 +151,6 @@ def _points(block: Block, rows: NDArray[np.bool_]) -> tuple[Array, Array, Array]
     l = np.broadcast_to(block.log2_lr, loss.shape)[known]
     t = np.broadcast_to(np.log2(block.tokens)[:, None], loss.shape)[known]
     return block.log2_eff_lr[known], t, l
-
-
-def _fit_transient(conditions: Conditions, e: Array, t: Array, l: Array) -> TransientMap | None:
-    tokens = 2.0**t
-    too_short = (tokens / conditions.batch_tokens <= conditions.warmup_steps + conditions.decay_steps).any()
-    if too_short or (l >= _largest_log2_lr(conditions)).any():
-        return None
-
-    def miss(theta: Array) -> Array:
-        return _transient(conditions, float(theta[0]), float(theta[1]), l, tokens) - e
-
-    start = np.array([np.log2(39.0), -3.0])
-    if not np.isfinite(miss(start)).all():
-        return None  # learning rates or steps far from any training: the formula says nothing
-    fit = least_squares(miss, x0=start, bounds=([0.01, -12.0], [12.0, 6.0]))
-    error = float(np.sqrt(np.mean(fit.fun**2)))
-    return TransientMap(conditions, float(fit.x[0]), float(fit.x[1]), error)
 
 
 def _fit_polynomial(e: Array, t: Array, l: Array) -> PolynomialMap:

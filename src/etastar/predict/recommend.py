@@ -17,13 +17,19 @@ from etastar.estimate.flags import Flag, merge_flags
 from etastar.laws.loglinear import Axis
 from etastar.predict.backtest import Backtest, backtest, widen
 from etastar.predict.budget import SweepCost, sweep_cost
+from etastar.predict.choice import choose, is_twin
 from etastar.predict.cost import Curves, Price, price_at
 from etastar.predict.points import same_params
+from etastar.predict.settings import RunSettings
 from etastar.predict.strategies import Evidence, Prediction, predict_strategy
+from etastar.predict.trunks import Paths
 from etastar.scale import Scale
 
 SAFE_ECR = 0.02
-NEARLY = 1.3
+STRATEGIES = (
+    *((axis, quantity, False) for axis in Axis for quantity in Quantity),
+    *((axis, Quantity.EFF_LR, True) for axis in Axis),
+)
 TOO_WIDE = 6.0  # octaves from end to end: such an interval is no answer
 
 
@@ -35,6 +41,7 @@ class Recommendation:
     log2_interval: tuple[float, float]
     axis: Axis
     quantity: Quantity
+    inverted: bool  # η from η_eff by the theory
     why: str
     expected_ecr: float | None
     log2_lr_min_ecr: float | None
@@ -62,17 +69,28 @@ def answer(
     options: Options = Options(),
     *,
     eff_column: EffColumn = EffColumn.MEAN,
+    paths: Paths | None = None,
+    settings: RunSettings | None = None,
 ) -> Answer:
-    """Predict the target by every strategy, back-test each, and recommend one or say why not."""
-    return answer_from(Evidence(group, estimate_group(group, options), eff_column), target, options.level)
+    """Predict the target by every strategy, back-test each, and recommend one or say why not.
+
+    `paths` are trajectories for the inverted strategies, `settings` the target's own where they are not
+    the sweep's.
+    """
+    evidence = Evidence(group, estimate_group(group, options), eff_column, paths or {}, settings)
+    return answer_from(evidence, target, options.level)
 
 
 def answer_from(evidence: Evidence, target: Scale, level: float) -> Answer:
     """The same from estimates that exist already."""
-    raw = [predict_strategy(evidence, axis, quantity, target) for axis in Axis for quantity in Quantity]
-    tests = [backtest(evidence, p.axis, p.quantity, target) for p in raw]
+    raw, tests = [], []
+    for axis, quantity, inverted in STRATEGIES:
+        settings = evidence.settings if inverted else None
+        said = predict_strategy(evidence, axis, quantity, target, inverted=inverted, settings=settings)
+        raw.append(_with_settings(evidence, said))
+        tests.append(backtest(evidence, axis, quantity, target, inverted=inverted))
     predictions = [widen(p, t) for p, t in zip(raw, tests, strict=True)]
-    tied, reason = _choose(predictions, tests)
+    tied, reason = choose(predictions, tests)
     if not tied:
         return Answer(evidence.group.label, target, tuple(predictions), tuple(tests), None, reason)
     recommendation = _recommend(evidence, predictions, tests, tied, level)
@@ -83,20 +101,14 @@ def answer_from(evidence: Evidence, target: Scale, level: float) -> Answer:
     return Answer(evidence.group.label, target, tuple(predictions), tuple(tests), recommendation, None)
 
 
-def _choose(predictions: list[Prediction], tests: list[Backtest]) -> tuple[list[int], str | None]:
-    """The strategies with the smallest expected error (interval and back-test in one number), best first.
-
-    Intervals as narrow as the narrowest, give or take NEARLY, are a tie. The smaller error on the
-    held-out cells decides whose answer is given; all of them make its interval, because runs that cannot
-    tell two strategies apart cannot say which of their answers is right.
-    """
-    possible = [k for k, p in enumerate(predictions) if p.log2_lr is not None]
-    if not possible:
-        return [], "no strategy has cells enough: " + "; ".join(f"{p.name}: {p.reason}" for p in predictions[:4])
-    tested = [k for k in possible if tests[k].trials] or possible
-    narrowest = min(predictions[k].lr_sd for k in tested)
-    close = [k for k in tested if predictions[k].lr_sd <= NEARLY * narrowest]
-    return sorted(close, key=lambda k: tests[k].rms_lr_error or 0.0), None
+def _with_settings(evidence: Evidence, said: Prediction) -> Prediction:
+    """Flag what a target that is not trained as the sweep was does to a strategy."""
+    if said.log2_lr is None:
+        return said
+    course = Flag.OTHER_SETTINGS if said.inverted else Flag.SWEEP_SETTINGS
+    flags = [course] if evidence.other_settings else []
+    flags += [Flag.OTHER_BATCH] if evidence.other_batch else []
+    return replace(said, flags=merge_flags(said.flags, flags))
 
 
 def _recommend(
@@ -122,11 +134,12 @@ def _recommend(
         log2_interval=interval,
         axis=prediction.axis,
         quantity=prediction.quantity,
+        inverted=prediction.inverted,
         why=_why(predictions, tests, chosen),
         expected_ecr=ecr,
         log2_lr_min_ecr=best,
         safe_range=safe,
-        conditions=evidence.group.conditions,
+        conditions=_conditions(evidence, prediction),
         cost=_cost(evidence, prediction),
         flags=merge_flags(flags),
     )
@@ -186,13 +199,25 @@ def _why(predictions: list[Prediction], tests: list[Backtest], chosen: int) -> s
     others = [
         f"{p.name} {t.rms_lr_error:.2f}"
         for k, (p, t) in enumerate(zip(predictions, tests, strict=True))
-        if k != chosen and t.trials and p.log2_lr is not None
+        if k != chosen and t.trials and p.log2_lr is not None and not is_twin(predictions, k)
     ]
     against = f", against {', '.join(others)}" if others else ""
     return (
         f"{name}: on {len(tested.trials)} held-out cells it missed by {tested.rms_lr_error:.2f} octaves"
         f"{against}; the smallest error expected at the target"
     )
+
+
+def _conditions(evidence: Evidence, prediction: Prediction) -> dict[str, float | str | None]:
+    """What the answer holds for: the sweep's settings, or the target's own where the theory carried it there."""
+    known = dict(evidence.group.conditions)
+    asked = evidence.settings
+    if asked is None or not prediction.inverted:
+        return known
+    known.pop("decay_fraction", None)
+    known |= {name: getattr(asked, name) for name in ("weight_decay", "batch_tokens", "warmup_steps", "schedule")}
+    known["decay_steps"] = float(asked.decay_of(asked.steps(prediction.target.tokens)))
+    return known
 
 
 def _cost(evidence: Evidence, prediction: Prediction) -> SweepCost:

@@ -1,45 +1,30 @@
-"""What does each strategy say about the target? Axis × quantity → a prediction in η and in η_eff."""
+"""What does each strategy say about the target? Axis × quantity → a prediction in η and in η_eff.
+
+From η_eff there are two ways back to η: the study's own measured map, and the theory (`inverted`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from etastar.estimate.cells import EffColumn, Group, Quantity
+from etastar.estimate.cells import EffColumn, Quantity
 from etastar.estimate.estimates import Estimates
 from etastar.estimate.flags import Flag, merge_flags
 from etastar.estimate.optimum import Status
 from etastar.laws.loglinear import Axis, Line, curvature_test, pearson
-from etastar.predict.convert import Conditions, EffMap, map_for
+from etastar.predict.convert import EffMap
+from etastar.predict.evidence import Evidence
+from etastar.predict.invert import Source, source_of, too_short
 from etastar.predict.points import Points, collect, same_params, target_coordinates
-from etastar.scale import Scale
+from etastar.predict.settings import RunSettings
+from etastar.scale import Scale, format_lr
 
 Array = NDArray[np.float64]
 
 CURVATURE_LEVEL = 0.9
-
-
-@dataclass
-class Evidence:
-    """A group's estimates and the maps between its learning rates, fitted once for each set of cells."""
-
-    group: Group
-    estimates: dict[Quantity, Estimates]
-    eff_column: EffColumn = EffColumn.MEAN
-    _maps: dict[tuple[float, bytes], EffMap | None] = field(default_factory=dict)
-
-    def map(self, params: float, allowed: NDArray[np.bool_]) -> EffMap | None:
-        """η_eff → η at this N, from the allowed cells alone."""
-        key = (params, allowed.tobytes())
-        if key not in self._maps:
-            by_params, start = {}, 0
-            for block in self.group.blocks:
-                by_params[block.params] = allowed[start : start + len(block.tokens)]
-                start += len(block.tokens)
-            self._maps[key] = map_for(self.group, params, Conditions.of(self.group, self.eff_column), by_params)
-        return self._maps[key]
 
 
 @dataclass(frozen=True)
@@ -59,11 +44,13 @@ class Prediction:
     bend_leverage: float = 0.0
     flags: tuple[Flag, ...] = ()
     reason: str | None = None
+    inverted: bool = False  # η from η_eff by the theory
+    source: Source | None = None  # where the theory's constants come from
 
     @property
     def name(self) -> str:
-        """ "data, eff_lr": how tables call it."""
-        return f"{self.axis.value}, {self.quantity.value}"
+        """ "data, eff_lr" or "data, inverted": how tables call it."""
+        return f"{self.axis.value}, {'inverted' if self.inverted else self.quantity.value}"
 
     def interval(self, level: float, *, of_lr: bool = False) -> tuple[float, float] | None:
         """log2 interval of the strategy's own quantity, or of η."""
@@ -80,10 +67,20 @@ class Prediction:
 
 
 def predict_strategy(
-    evidence: Evidence, axis: Axis, quantity: Quantity, target: Scale, allowed: NDArray[np.bool_] | None = None
+    evidence: Evidence,
+    axis: Axis,
+    quantity: Quantity,
+    target: Scale,
+    allowed: NDArray[np.bool_] | None = None,
+    *,
+    inverted: bool = False,
+    settings: RunSettings | None = None,
 ) -> Prediction:
-    """Extrapolate one law to the target from the allowed cells (all, by default)."""
-    blank = Prediction(axis, quantity, evidence.group.label, target)
+    """Extrapolate one law to the target from the allowed cells (all, by default).
+
+    `inverted` goes from η_eff to η by the theory, under `settings` (by default the sweep's).
+    """
+    blank = Prediction(axis, quantity, evidence.group.label, target, inverted=inverted)
     if quantity not in evidence.estimates:
         return replace(blank, reason="η_eff was not measured in every run")
     estimates = evidence.estimates[quantity]
@@ -92,11 +89,19 @@ def predict_strategy(
     points = collect(estimates, axis, target, allowed)
     if isinstance(points, str):
         return replace(blank, reason=points)
-    return follow(evidence, estimates, points, axis, target, allowed)
+    return follow(evidence, estimates, points, axis, target, allowed, inverted=inverted, settings=settings)
 
 
 def follow(
-    evidence: Evidence, estimates: Estimates, points: Points, axis: Axis, target: Scale, allowed: NDArray[np.bool_]
+    evidence: Evidence,
+    estimates: Estimates,
+    points: Points,
+    axis: Axis,
+    target: Scale,
+    allowed: NDArray[np.bool_],
+    *,
+    inverted: bool = False,
+    settings: RunSettings | None = None,
 ) -> Prediction:
     """The line through given points, read off at the target and turned into η."""
     scales, there = points.scales(axis), target_coordinates(axis, target)
@@ -108,6 +113,7 @@ def follow(
             target,
             cells=len(scales),
             reason="the cells do not vary in scale",
+            inverted=inverted,
         )
     line = Line.through(scales, points.weight)
     mix = line.at(there)
@@ -135,31 +141,58 @@ def follow(
             _cell_flags(estimates, points, axis, target, allowed),
             [Flag.CURVED] if bends is not None and bends[2] else [],
         ),
+        inverted=inverted,
     )
     if estimates.quantity is Quantity.LR:
         return prediction
-    return _to_lr(evidence, prediction, allowed)
+    return _to_lr(evidence, prediction, allowed, settings)
 
 
-def _to_lr(evidence: Evidence, prediction: Prediction, allowed: NDArray[np.bool_]) -> Prediction:
+def _to_lr(
+    evidence: Evidence, prediction: Prediction, allowed: NDArray[np.bool_], settings: RunSettings | None
+) -> Prediction:
     estimates = evidence.estimates[Quantity.EFF_LR]
     params = same_params(estimates, prediction.target.params) or prediction.target.params
-    way = evidence.map(params, allowed)
-    if way is None or prediction.log2_value is None or prediction.value_redraws is None:
-        return replace(prediction, log2_lr=None, lr_redraws=None, reason="too few runs to map η_eff back to η")
     tokens = prediction.target.tokens
+    if prediction.inverted:
+        way = evidence.inverted(params, allowed, settings)
+    else:
+        way = evidence.map(params, allowed) or "too few runs to map η_eff back to η"
+    unanswered = replace(prediction, log2_lr=None, lr_redraws=None)
+    if isinstance(way, str):
+        return replace(unanswered, reason=way)
+    assert prediction.log2_value is not None
+    assert prediction.value_redraws is not None
     if not way.covers(tokens):
-        return replace(
-            prediction, log2_lr=None, lr_redraws=None, reason="the target is no longer than the runs' warm-up and decay"
-        )
+        said = too_short(settings, tokens) if settings is not None else None
+        return replace(unanswered, reason=said or "the target is no longer than the runs' warm-up and decay")
+    least, most = way.reach(tokens)
+    if not least <= prediction.log2_value <= most:
+        return replace(unanswered, reason=_out_of_reach(prediction.log2_value, way, tokens))
     centre = float(way.log2_lr(np.array([prediction.log2_value]), tokens)[0])
     redraws = way.log2_lr(prediction.value_redraws, tokens)
+    beyond = (prediction.value_redraws < least) | (prediction.value_redraws > most)
     # the map's own misses on its runs, drawn afresh (fixed seed: same question, same answer)
     redraws = redraws + way.error * np.random.default_rng(7).standard_normal(len(redraws))
     plateau = (Flag.PLATEAU_EFF_LR,) if evidence.eff_column is EffColumn.PLATEAU else ()
+    opened = (Flag.INTERVAL_OPEN,) if beyond.mean() > 0.01 else ()
     return replace(
-        prediction, log2_lr=centre, lr_redraws=redraws, flags=merge_flags(prediction.flags, way.flags, plateau)
+        prediction,
+        log2_lr=centre,
+        lr_redraws=redraws,
+        flags=merge_flags(prediction.flags, way.flags, plateau, opened),
+        source=source_of(way) if prediction.inverted else None,
     )
+
+
+def _out_of_reach(log2_eff_lr: float, way: EffMap, tokens: float) -> str:
+    least, most = way.reach(tokens)
+    asked = f"the law asks for η_eff {2.0**log2_eff_lr:.3g}"
+    if log2_eff_lr > most:
+        top = format_lr(float(2.0 ** way.log2_lr(np.array([most]), tokens)[0]))
+        return f"{asked}, above the {2.0**most:.3g} that any learning rate up to {top} reaches in such a run"
+    low = format_lr(float(2.0 ** way.log2_lr(np.array([least]), tokens)[0]))
+    return f"{asked}, below the {2.0**least:.3g} of the smallest learning rate that can be spoken of, {low}"
 
 
 def _reach_flags(scales: Array, there: Array) -> list[Flag]:

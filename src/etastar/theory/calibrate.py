@@ -5,7 +5,8 @@ unknown of the recursion, the correlation factor κ:
 
     W²_t = W²_a·Π α² + κ·Σ_i η_i²·‖u_i‖²·Π_{j>i} α_j²,   a ≤ i < t,
 
-so κ comes from least squares in relative error. Theory says (1+β₁)/(1−β₁). Real matrices have half to
+so κ comes from least squares in relative error; it is (1+αβ)/(1−αβ) of the updates' β, which is solved for.
+Theory says (1+β₁)/(1−β₁). Real matrices have half to
 twice that, settle on it only some time after the warm-up and drift slowly; so the fit looks at the later
 part of what it may see, and forecasts start from the norm measured there.
 """
@@ -23,6 +24,8 @@ from etastar.theory.recursion import linear_scan
 from etastar.theory.trajectories import Trajectory
 
 _LEAST_FACTOR = 1e-2
+_LOGGED, _MEMORIES = 10, 10  # logged steps and correlation times that a window holds
+_LATEST, _LONGEST = 0.1, 1 / 3  # its least and largest share of what may be seen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +36,9 @@ class WeightCalibration:
     lr: float
     weight_norm0: float  # ‖w‖ at the first logged step
     update_norm: float  # root mean square of ‖u_t‖ over the window
-    factor: float  # κ, fitted to the norms
+    factor: float  # κ = (1+β)/(1−β), fitted to the norms
     factor_theory: float  # (1+β₁)/(1−β₁)
-    factor_from_dot: float  # 1 − 2⟨u,w⟩/(ηU²) over the window; NaN where ⟨u,w⟩ is not logged
+    factor_from_dot: float  # the same from ⟨u,w⟩ = −ηU²β/(1−αβ) over the window; NaN where it is not logged
     fit_residual: float  # root mean square relative error of ‖w‖ in the window
     update_drift: float  # octaves of U per octave of t in the window
     factor_drift: float  # octaves of κU² per octave of t, between the window's halves
@@ -53,13 +56,19 @@ def calibrate_weight(
     run: PlannedRun,
     beta1: float,
     fit_stop: int,
-    window: float = 1 / 3,
+    window: float | None = None,
     warmup_steps: int = 0,
 ) -> WeightCalibration:
     """Fit U and κ of one matrix on the last `window` of the steps between warm-up and `fit_stop`.
 
+    By default as late as the log and the noise allow: the last tenth, but at least ten logged steps and ten
+    correlation times 1/(1−β₁), and a third at most.
     `run` carries the trunk's schedule (its factors over the steps logged), λ and how λ acts.
     """
+    if window is None:
+        logged = int(((trajectory.step >= warmup_steps) & (trajectory.step < fit_stop)).sum())
+        memory = _MEMORIES / (1.0 - abs(beta1)) / max(fit_stop - warmup_steps, 1)
+        window = float(np.clip(max(_LOGGED / max(logged, 1), memory), _LATEST, _LONGEST))
     start = int(warmup_steps + (1.0 - window) * (fit_stop - warmup_steps))
     inside = (trajectory.step >= start) & (trajectory.step < fit_stop)
     if inside.sum() < 8:
@@ -74,17 +83,19 @@ def calibrate_weight(
     rows = trajectory.step[inside] - start
     squared = trajectory.weight_norm[inside] ** 2
     factor, residual = _fit(squared, squared[0] * kept[rows], pushed[rows])
+    shrink = float(np.mean(delta[start:fit_stop]))
     norm = float(np.sqrt(np.mean(trajectory.update_norm[inside] ** 2)))
     dots = trajectory.update_dot_weight[inside] / (rates[trajectory.step[inside]] * norm**2)
+    dot = -float(np.mean(dots))  # β/(1−αβ) in the limit of equation (correlation)
     before = trajectory.step < fit_stop
     return WeightCalibration(
         weight=trajectory.weight,
         lr=lr,
         weight_norm0=float(trajectory.weight_norm[0]),
         update_norm=norm,
-        factor=factor,
+        factor=_of_updates(factor, shrink),
         factor_theory=float(correlation_factor(beta1)),
-        factor_from_dot=float(1.0 - 2.0 * np.mean(dots)),
+        factor_from_dot=_factor(dot / (1.0 + (1.0 - shrink) * dot)),
         fit_residual=residual,
         update_drift=_slope(trajectory.step[inside], trajectory.update_norm[inside]),
         factor_drift=_factor_drift(trajectory, rates, delta, start, fit_stop),
@@ -126,6 +137,16 @@ def _fit(squared: Floats, kept: Floats, pushed: Floats) -> tuple[float, float]:
     growth, shape = (squared - kept) / squared, pushed / squared
     factor = max(float(growth @ shape / (shape @ shape)), _LEAST_FACTOR)
     return factor, float(np.sqrt(np.mean((0.5 * (factor * shape - growth)) ** 2)))
+
+
+def _of_updates(factor: float, shrink: float) -> float:
+    """The κ of the updates alone: the fitted one is (1+αβ)/(1−αβ), less by the decay of their memory."""
+    return _factor((factor - 1.0) / (factor + 1.0) / (1.0 - shrink))
+
+
+def _factor(beta: float) -> float:
+    beta = float(np.clip(beta, -0.9999, 0.9999))
+    return (1.0 + beta) / (1.0 - beta)
 
 
 def _factor_drift(trajectory: Trajectory, rates: Floats, delta: Floats, start: int, stop: int) -> float:

@@ -21,16 +21,18 @@ def mean_eff_lr_wsd(
     steps: ArrayLike,
     *,
     warmup_steps: float,
-    decay_steps: float,
+    decay_steps: ArrayLike,
     weight_decay: float,
     beta1: float,
     norm_ratio: ArrayLike,
+    independent_decay: bool = False,
 ) -> tuple[Array, Array]:
     """(mean over all steps, mean over the plateau) of η_eff; `norm_ratio` is W₀ / U."""
     eta, total, w0 = (np.asarray(v, dtype=float) for v in (lr, steps, norm_ratio))
-    flat = total - warmup_steps - decay_steps
+    decay = np.asarray(decay_steps, dtype=float)
+    flat = total - warmup_steps - decay
     run = {"lr": eta, "weight_decay": weight_decay, "beta1": beta1, "weight_norm0": w0, "update_norm": 1.0}
-    plateau = constant_lr_mean_eff_lr(flat, **run)
-    last = eta / np.sqrt(approx_weight_norm_squared(flat, **run))
-    ramps = 0.5 * warmup_steps * eta / w0 + 0.5 * decay_steps * last
+    plateau = constant_lr_mean_eff_lr(flat, **run, independent_decay=independent_decay)
+    last = eta / np.sqrt(approx_weight_norm_squared(flat, **run, independent_decay=independent_decay))
+    ramps = 0.5 * warmup_steps * eta / w0 + 0.5 * decay * last
     return (flat * plateau + ramps) / total, plateau

@@ -126,7 +126,10 @@ def invert_weight_decay(
     log2_interval: tuple[float, float] | None = None,
     exact: bool = False,
 ) -> Inversion:
-    """λ with which a run at the given η has the asked mean η_eff; the run's own λ is not used."""
+    """λ with which a run at the given η has the asked mean η_eff; the run's own λ is not used.
+
+    An end of the interval that no λ reaches (λ = 0 has more already) is open: infinite in log2, and flagged.
+    """
     _expect_target(eff_lr)
     if run.optimizer is not Optimizer.ADAMW:
         raise SpecError(f"optimizer: {run.optimizer} has no weight decay to solve for", hint="solve for the LR instead")
@@ -135,10 +138,9 @@ def invert_weight_decay(
         return np.log2(mean_eff_lr_by_decay(weight_decay, lr=lr, run=run, matrices=matrices, exact=exact))
 
     least = float(of_decay(np.zeros(1))[0])
-    lowest = float(np.log2(eff_lr)) if log2_interval is None else log2_interval[0]
-    if lowest <= least:
+    if np.log2(eff_lr) <= least:
         raise SpecError(
-            f"η_eff {2.0**lowest:.4g}: a run at lr {format_lr(lr)} has a mean of {2.0**least:.4g} "
+            f"η_eff {eff_lr:.4g}: a run at lr {format_lr(lr)} has a mean of {2.0**least:.4g} "
             "without any weight decay, and decay only raises it",
             hint="lower the LR, or ask for a larger η_eff",
         )

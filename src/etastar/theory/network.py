@@ -48,8 +48,8 @@ class Calibration:
             return np.exp2(_interpolate(log2_lr, log2_grid, np.log2(values), extend=extend))
 
         norm, beta = between(self.table("update_norm")), beta1_of_factor(between(self.table("factor")))
+        start = np.mean(self.table("weight_norm0"), axis=0)
         if from_start or len(stops) > 1 or not np.isfinite(heads).all():
-            start = np.mean(self.table("weight_norm0"), axis=0)
             return Matrices(weight_norm0=np.broadcast_to(start, norm.shape), update_norm=norm, beta1=beta)
         return Matrices(
             weight_norm0=between(self.table("stop_weight_norm"), extend=True),
@@ -57,11 +57,17 @@ class Calibration:
             beta1=beta,
             start_step=stops.pop(),
             head_eff_lr=between(heads, extend=True),
+            first_weight_norm=np.broadcast_to(start, norm.shape),
         )
 
-    def matrices_for(self, target: PlannedRun) -> tuple[FromCalibration, tuple[str, ...]]:
+    def matrices_for(self, target: PlannedRun, *, from_start: bool = False) -> tuple[FromCalibration, tuple[str, ...]]:
         """What `invert_eff_lr` needs for a target, and flags: the trunk's own beginning is used where the
-        target shares it (λ and every LR factor up to fit_stop), else the recursion starts from W₀."""
+        target shares it (λ and every LR factor up to fit_stop), else the recursion starts from W₀.
+
+        With `from_start` it always does: for a comparison of horizons on one footing.
+        """
+        if from_start:
+            return FromCalibration(self, from_start=True), ()
         stop = max(fit.fit_stop for row in self.fits for fit in row)
         shared = (
             target.decay == self.run.decay
@@ -90,7 +96,7 @@ def calibrate(
     run: PlannedRun,
     beta1: float,
     fit_stop: int,
-    window: float = 1 / 3,
+    window: float | None = None,
     warmup_steps: int = 0,
 ) -> Calibration:
     """Calibrate every matrix of every trunk, given as (lr, trajectories); they share schedule and λ."""

@@ -58,16 +58,17 @@ def no_decay_study(
     lr: Sequence[float],
     eff_lr: Sequence[ArrayLike],
     loss: Sequence[float],
-    beta1: float,
-    weight_norm0: float,
-    update_norm: float,
+    beta1: ArrayLike,
+    weight_norm0: ArrayLike,
+    update_norm: ArrayLike,
     steps: Sequence[ArrayLike] | None = None,
     tolerance: float = 0.05,
 ) -> NoDecayStudy:
     """Judge the collapse from η_eff(t) of each LR (all steps, or those in `steps`) and its final loss.
 
-    W₀ and U are of the same matrix as η_eff; β₁ may be the fitted one. Diverged LRs (non-finite loss)
-    are kept as rows and left out of the ranges.
+    W₀ and U are of the same matrix as η_eff, or arrays over the matrices whose mean it is: the law is then
+    the mean of theirs, and the collapse begins where the median matrix' does. β₁ may be the fitted one.
+    Diverged LRs (non-finite loss) are kept as rows and left out of the ranges.
     """
     order = np.argsort(np.asarray(lr, float))
     if len(order) < 2 or not len(lr) == len(eff_lr) == len(loss):
@@ -83,21 +84,20 @@ def no_decay_study(
     law = np.array(
         [
             approx_eff_lr(
-                t[late],
+                t[late][:, None],
                 lr=one,
                 weight_decay=0.0,
-                beta1=beta1,
-                weight_norm0=weight_norm0,
-                update_norm=update_norm,
+                beta1=np.atleast_1d(np.asarray(beta1, float)),
+                weight_norm0=np.atleast_1d(np.asarray(weight_norm0, float)),
+                update_norm=np.atleast_1d(np.asarray(update_norm, float)),
             ).mean()
             for one, t, late in zip(lrs, times, last, strict=True)
         ]
     )
     total = np.array([np.interp(np.arange(t[-1] + 1), t, r).sum() for t, r in zip(times, rates, strict=True)])
     horizon = min(float(t[-1]) for t in times)
-    threshold = float(
-        collapse_lr(horizon, beta1=beta1, weight_norm0=weight_norm0, update_norm=update_norm, tolerance=tolerance)
-    )
+    above = collapse_lr(horizon, beta1=beta1, weight_norm0=weight_norm0, update_norm=update_norm, tolerance=tolerance)
+    threshold = float(np.median(above))
     return _summary(lrs, final, law, total, losses, threshold)
 
 
@@ -112,9 +112,9 @@ def _summary(lrs: Floats, final: Floats, law: Floats, total: Floats, losses: Flo
     everything = float(np.ptp(losses[alive])) if alive.any() else np.nan
     if few:
         words = f"fewer than two trained LRs lie above {threshold:.3g}, where the collapse is predicted"
-    elif spread < 0.25 * free:
+    elif spread < 0.5 * free:
         words = (
-            f"collapsed: η_eff spans {spread:.2f} octaves over LRs that span {free:.2f}; "
+            f"{'collapsed' if spread < 0.25 * free else 'partly collapsed'}: η_eff spans {spread:.2f} octaves over LRs that span {free:.2f}; "
             f"the loss spans {flat:.3g} there and {everything:.3g} over all LRs"
         )
     else:

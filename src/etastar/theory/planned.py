@@ -67,7 +67,8 @@ class Matrices:
     """W, U and β₁ of each matrix: numbers, or arrays whose last axis is the matrices.
 
     Axes before it are LRs (a calibrated network's U and κ depend on the LR). With `start_step` the norm
-    is that before this step, known from a trunk, and `head_eff_lr` is the mean η_eff of the steps before.
+    is that before this step, known from a trunk, `head_eff_lr` is the mean η_eff of the steps before, and
+    `first_weight_norm` the norm before step 0.
     """
 
     weight_norm0: Floats
@@ -75,6 +76,7 @@ class Matrices:
     beta1: Floats
     start_step: int = 0
     head_eff_lr: Floats | None = None
+    first_weight_norm: Floats | None = None
 
     def __post_init__(self) -> None:
         arrays = [np.atleast_1d(np.asarray(getattr(self, name), float)) for name in _FIELDS]

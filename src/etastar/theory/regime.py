@@ -169,7 +169,7 @@ def _fixed(lr: float, run: PlannedRun) -> Diagnosis:
 
 
 def _norm_ratio(lr: Floats, run: PlannedRun, matrices: MatricesAt) -> Floats:
-    """‖w_T‖/‖w‖ at the start of the recursion."""
+    """‖w_T‖/‖w₀‖, the mean over matrices."""
     some = matrices(lr) if callable(matrices) else matrices
     walked = coarse_run(
         run.factors()[some.start_step :],
@@ -180,7 +180,8 @@ def _norm_ratio(lr: Floats, run: PlannedRun, matrices: MatricesAt) -> Floats:
         update_norm=some.update_norm,
         independent_decay=run.independent_decay,
     )
-    return np.mean(walked.final_weight_norm / some.weight_norm0, axis=-1)
+    first = some.weight_norm0 if some.first_weight_norm is None else some.first_weight_norm
+    return np.mean(walked.final_weight_norm / first, axis=-1)
 
 
 def _regime(relaxations: float, ratio: float) -> Regime:

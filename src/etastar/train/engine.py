@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from etastar.errors import SpecError
 from etastar.train import optim
-from etastar.train.head import chunk_loss, chunk_loss_and_grads, summed_loss
+from etastar.train.head import Errors, losses_and_grads, plain_errors, summed_losses
 from etastar.train.model import final_hidden, parameter_shapes
 from etastar.train.spec import Execution, TrainSpec
 from etastar.train.state import TrainState
@@ -76,6 +77,50 @@ def default_micro_batch(spec: TrainSpec, device: torch.device) -> int:
     return min(1 << (fits.bit_length() - 1), spec.batch_sequences)
 
 
+@dataclass(frozen=True)
+class PlainPass:
+    """A forward pass with autograd's graph behind it."""
+
+    hidden: Tensor
+
+
+class PlainPasses:
+    """Forward and backward by autograd, compiled or not."""
+
+    def __init__(self, hidden: Callable[[dict[str, Tensor], Tensor], Tensor]) -> None:
+        self.hidden = hidden
+
+    def forward(self, params: dict[str, Tensor], tokens: Tensor) -> PlainPass:
+        """Tokens (B, T) through the stack."""
+        return PlainPass(self.hidden(params, tokens))
+
+    def backward(
+        self, params: dict[str, Tensor], done: PlainPass, grad_hidden: Tensor, grad_table: Tensor
+    ) -> dict[str, Tensor]:
+        """Gradients of every parameter, the look-up's added to the head's `grad_table`."""
+        grads = dict(zip(params, torch.autograd.grad(done.hidden, list(params.values()), grad_hidden), strict=True))
+        return grads | {"embed": grad_table.add_(grads["embed"])}
+
+
+class Passes(Protocol):
+    """A model's way forward and back."""
+
+    @property
+    def hidden(self) -> Callable[[dict[str, Tensor], Tensor], Tensor]:
+        """Hidden states alone, for evaluation."""
+        ...
+
+    def forward(self, params: dict[str, Tensor], tokens: Tensor) -> Any:
+        """A pass whose `hidden` is (K, B·T, d)."""
+        ...
+
+    def backward(
+        self, params: dict[str, Tensor], done: Any, grad_hidden: Tensor, grad_table: Tensor
+    ) -> dict[str, Tensor]:
+        """Gradients in the order of `params`."""
+        ...
+
+
 class Engine:
     """One stack's computation; holds no state of training."""
 
@@ -87,22 +132,34 @@ class Engine:
         self.ranks = ranks
         self.dtype, self.compute = precisions(execution, device)
         self.lrs = torch.tensor(spec.lrs, dtype=torch.float64, device=device)
-        self._rules = {name: optim.rule_for(spec, name) for name in parameter_shapes(spec.model)}
-        compiled = _compiler(execution, device)
-        self._hidden = compiled(partial(final_hidden, spec.model, compute=self.compute))
-        self._loss_only = compiled(chunk_loss)
-        self._loss_and_grads = compiled(chunk_loss_and_grads)
-        self._move = compiled(partial(optim.optimizer_step, self._rules))
+        self._model, self._errors, self._norms, self._move = self._paths()
+
+    def _paths(self) -> tuple[Passes, Errors, Callable[[dict[str, Tensor]], Tensor], Callable[..., Tensor]]:
+        """Model, loss, gradient norms and optimizer step: the one place that picks Triton or plain PyTorch."""
+        spec, compiled = self.spec, _compiler(self.spec.execution, self.device)
+        rules = {name: optim.rule_for(spec, name) for name in parameter_shapes(spec.model)}
+        plain_step = compiled(partial(optim.optimizer_step, rules))
+        if not uses_kernels(spec, self.device):
+            hidden = compiled(partial(final_hidden, spec.model, compute=self.compute))
+            return PlainPasses(hidden), compiled(plain_errors), compiled(optim.gradient_norms), plain_step
+        from etastar.train.fused_model import FusedPasses
+        from etastar.train.kernel_loss import errors_in_place
+        from etastar.train.kernel_step import FusedStep, gradient_norms
+
+        adam = all(rule.direction == "adam" for rule in rules.values())
+        stream = torch.float32 if spec.execution.residual == "fp32" else self.compute
+        model = FusedPasses(spec.model, compute=self.compute, stream=stream)
+        return model, errors_in_place, gradient_norms, FusedStep(rules) if adam else plain_step
 
     def fresh_state(self) -> TrainState:
         """The state before step 0."""
-        return TrainState.fresh(self.spec, device=self.device, dtype=self.dtype)
+        return TrainState.fresh(self.spec, device=self.device, dtype=self.dtype, compute=self.compute)
 
     def step(self, state: TrainState, batch: Tensor, row: Tensor) -> StepResult:
         """One optimizer step of every living model on this rank's sequences (B/ranks, T + 1)."""
         loss, grads = self._loss_and_gradients(state, batch)
         with torch.no_grad():
-            norms = optim.gradient_norms(grads)
+            norms = self._norms(grads)
             state.watch.see(
                 loss,
                 norms,
@@ -114,41 +171,33 @@ class Engine:
             limit = self.spec.optimizer.clip
             scales = None if limit is None else optim.clip_scales(norms, limit)
             weights = {name: weight.detach() for name, weight in state.params.items()}
-            seen = self._move(weights, grads, state.optimizer, self.lrs, row, alive, scales)
+            shadow = {name: weight.detach() for name, weight in state.shadow.items()}
+            seen = self._move(weights, grads, state.optimizer, self.lrs, row, alive, scales, shadow)
             state.tally.add(seen[..., -1], alive=alive, on_plateau=row[optim.PLATEAU])
         return StepResult(loss=loss, statistics=seen, alive=alive)
 
     def _loss_and_gradients(self, state: TrainState, batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Mean loss over the whole batch, (K,), and the gradients that every rank then shares."""
         total = batch.shape[0] * (batch.shape[1] - 1) * self.ranks
-        weights = list(state.params.values())
+        leaves = state.leaves()
         losses: list[Tensor] = []
-        sums: list[Tensor] = []
+        sums: dict[str, Tensor] = {}
         for part in batch.split(self.micro_batch):
-            hidden = self._hidden(state.params, part[:, :-1].contiguous())
-            loss = self._summed(hidden, state, part) / total
-            grads = torch.autograd.grad(loss.sum(), weights)
-            losses.append(loss.detach())
-            if sums:
-                for summed, grad in zip(sums, grads, strict=True):
-                    summed.add_(grad)
-            else:
-                sums = [grad.contiguous() for grad in grads]
+            done = self._model.forward(leaves, part[:, :-1].contiguous())
+            with torch.no_grad():
+                loss, to_hidden, to_table = losses_and_grads(
+                    done.hidden.detach(), state.table(), part[:, 1:].reshape(-1), total=total, errors=self._errors
+                )
+            losses.append(loss)
+            grads = self._model.backward(leaves, done, to_hidden, to_table)
+            sums = _added(sums, grads, last=len(losses) * self.micro_batch >= batch.shape[0])
         loss = torch.stack(losses).sum(0)
         if self.ranks > 1:
             # The stacked parameters are few and large: plain reductions, no buckets needed.
-            for tensor in (loss, *sums):
+            sums = {name: grad.to(self.dtype) for name, grad in sums.items()}
+            for tensor in (loss, *sums.values()):
                 dist.all_reduce(tensor)
-        return loss, dict(zip(state.params, sums, strict=True))
-
-    def _summed(self, hidden: Tensor, state: TrainState, part: Tensor) -> Tensor:
-        return summed_loss(
-            hidden,
-            state.params["embed"],
-            part[:, 1:].reshape(-1),
-            loss_only=self._loss_only,
-            loss_and_grads=self._loss_and_grads,
-        )
+        return loss, sums
 
     @torch.no_grad()
     def evaluate(self, state: TrainState, sequences: Tensor) -> Tensor:
@@ -156,12 +205,42 @@ class Engine:
         total = torch.zeros(len(self.spec.lrs) + 1, dtype=torch.float64, device=self.device)
         for part in sequences.split(self.micro_batch):
             part = part.to(self.device)
-            hidden = self._hidden(state.params, part[:, :-1].contiguous())
-            total[:-1] += self._summed(hidden, state, part)
+            hidden = self._model.hidden(state.leaves(), part[:, :-1].contiguous())
+            total[:-1] += summed_losses(hidden, state.table(), part[:, 1:].reshape(-1), errors=self._errors)
             total[-1] += part.shape[0] * (part.shape[1] - 1)
         if self.ranks > 1:
             dist.all_reduce(total)
         return total[:-1] / total[-1]
+
+
+def _added(sums: dict[str, Tensor], grads: dict[str, Tensor], *, last: bool) -> dict[str, Tensor]:
+    """Gradients of the micro-batches so far, added up in fp32 or wider; a single one stays as it came."""
+    if not sums:
+        return {
+            name: grad.contiguous() if last else grad.to(torch.promote_types(grad.dtype, torch.float32)).contiguous()
+            for name, grad in grads.items()
+        }
+    for name, grad in grads.items():
+        sums[name].add_(grad)
+    return sums
+
+
+def uses_kernels(spec: TrainSpec, device: torch.device) -> bool:
+    """Whether the Triton kernels serve: on CUDA, where triton is there, unless the spec asks for something else."""
+    execution, model = spec.execution, spec.model
+    wanted = execution.kernels == "triton"
+    reasons = {
+        "the device is not CUDA": device.type != "cuda",
+        "precision is fp64": execution.precision == "fp64",
+        "deterministic kernels are asked for": execution.deterministic,
+        "learned positions under a norm have no kernel": model.positions == "learned" and model.norm_embedding,
+        "head_dim is not a power of two": model.head_dim & (model.head_dim - 1) != 0,
+        "triton is not installed": find_spec("triton") is None,
+    }
+    against = [reason for reason, holds in reasons.items() if holds]
+    if wanted and against:
+        raise SpecError(f"execution.kernels: triton, but {against[0]}", hint="write kernels: auto")
+    return execution.kernels != "plain" and not against
 
 
 def _compiler(execution: Execution, device: torch.device) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

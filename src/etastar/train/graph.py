@@ -11,9 +11,20 @@ import torch
 from torch import Tensor
 
 from etastar.train.engine import Engine, StepResult
+from etastar.train.spec import TrainSpec
 from etastar.train.state import TrainState
 
+# Operations of a step below which launching its kernels one by one is slower than running them.
+_SMALL_STEP = 5e12
 _WARM_UP = 3  # steps before the recording: compilation, and the libraries' first-use allocations
+
+
+def uses_graph(spec: TrainSpec, device: torch.device, ranks: int) -> bool:
+    """Whether steps are recorded: as the spec says, and by itself where a step is small; one CUDA device alone."""
+    if device.type != "cuda" or ranks > 1:
+        return False
+    asked = spec.execution.cuda_graph
+    return 6.0 * spec.model.params * spec.batch_tokens * len(spec.lrs) < _SMALL_STEP if asked is None else asked
 
 
 class GraphedStep:
@@ -49,3 +60,4 @@ class GraphedStep:
             self._result = self._engine.step(state, self._batch, self._row)
         for name, tensor in state.tensors().items():
             tensor.copy_(before[name])
+        state.refresh()

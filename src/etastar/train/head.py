@@ -1,69 +1,31 @@
 """How is the loss of K × tokens × vocabulary computed without ever holding those logits?
 
 The tied head and its cross-entropy go in chunks of tokens. A chunk's logits live only while its loss and
-its two gradients are taken, so the memory is one chunk's; nothing is recomputed in the backward pass.
+its two gradients are taken, so the memory is one chunk's; nothing is recomputed in the backward pass, which
+begins at the hidden states. `plain_errors` is the reference; `train/kernel_loss.py` is the same in place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
-# Logits of one chunk: 512 MB in fp32 on a GPU; on a CPU what its cache holds.
-CHUNK_ELEMENTS = {"cuda": 2**27, "cpu": 2**21}
-ChunkFunction = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
+# Logits of one chunk: 1 GiB in bf16 on a GPU; on a CPU what its cache holds.
+CHUNK_ELEMENTS = {"cuda": 2**29, "cpu": 2**21}
+# (logits, targets, scale) → losses (K, c), and scale × the gradient to the logits in their type
+Errors = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
 
 
-def chunk_loss(hidden: Tensor, embed: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
-    """(K, c, d), (K, V, d), (c,) → the summed loss of each model, (K,), in fp32 or wider."""
-    _, log_norm, picked = _logits(hidden, embed, targets)
-    return ((log_norm - picked).sum(1),)
-
-
-def chunk_loss_and_grads(hidden: Tensor, embed: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
-    """`chunk_loss`, and the gradients of that sum to the hidden states and to the embedding."""
-    logits, log_norm, picked = _logits(hidden, embed, targets)
-    probabilities = (logits - log_norm[..., None]).exp()
+def plain_errors(logits: Tensor, targets: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """(K, c, V), (c,) → every token's loss in fp32 or wider, and scale × (softmax − one-hot) in the logits' type."""
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    log_norm = wide.logsumexp(-1, keepdim=True)
     hit = torch.arange(logits.shape[-1], device=targets.device) == targets[:, None]
-    error = (probabilities - hit.to(logits.dtype)).to(hidden.dtype)
-    return (log_norm - picked).sum(1), torch.bmm(error, embed), torch.bmm(error.mT, hidden)
-
-
-def _logits(hidden: Tensor, embed: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    wide = torch.promote_types(hidden.dtype, torch.float32)
-    logits = torch.bmm(hidden, embed.mT).to(wide)
     index = targets.view(1, -1, 1).expand(logits.shape[0], -1, 1)
-    return logits, logits.logsumexp(-1), logits.gather(-1, index).squeeze(-1)
-
-
-class _TiedHead(torch.autograd.Function):
-    """The chunks in a row; the gradients are made on the way forward and scaled on the way back."""
-
-    @staticmethod
-    def forward(ctx: Any, hidden: Tensor, embed: Tensor, targets: Tensor, chunk: int, both: ChunkFunction) -> Tensor:
-        table = embed.to(hidden.dtype)
-        wide = torch.promote_types(hidden.dtype, torch.float32)
-        total = torch.zeros(hidden.shape[0], device=hidden.device, dtype=wide)
-        grad_hidden = torch.empty_like(hidden)
-        grad_embed = torch.zeros_like(embed)
-        for start in range(0, hidden.shape[1], chunk):
-            part = slice(start, start + chunk)
-            loss, to_hidden, to_embed = both(hidden[:, part], table, targets[part])
-            total += loss
-            grad_hidden[:, part] = to_hidden
-            grad_embed += to_embed
-        ctx.save_for_backward(grad_hidden, grad_embed)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        grad_hidden, grad_embed = ctx.saved_tensors
-        scale = upstream[0][:, None, None]
-        # In place: the loss is used once, and the embedding's gradient is the largest tensor here.
-        return grad_hidden.mul_(scale.to(grad_hidden.dtype)), grad_embed.mul_(scale), None, None, None
+    error = ((wide - log_norm).exp() - hit.to(wide.dtype)) * scale
+    return (log_norm - wide.gather(-1, index)).squeeze(-1), error.to(logits.dtype)
 
 
 def chunk_tokens(stack: int, vocab: int, device: str) -> int:
@@ -72,21 +34,45 @@ def chunk_tokens(stack: int, vocab: int, device: str) -> int:
     return 1 << (fits.bit_length() - 1)
 
 
-def summed_loss(
-    hidden: Tensor,
-    embed: Tensor,
-    targets: Tensor,
-    *,
-    loss_only: ChunkFunction = chunk_loss,
-    loss_and_grads: ChunkFunction = chunk_loss_and_grads,
-) -> Tensor:
-    """Summed next-token loss of each model over (K, N, d) hidden states and (N,) targets: (K,)."""
-    chunk = chunk_tokens(embed.shape[0], embed.shape[1], embed.device.type)
-    if torch.is_grad_enabled():
-        return _TiedHead.apply(hidden, embed, targets, chunk, loss_and_grads)  # type: ignore[no-any-return]
-    table = embed.to(hidden.dtype)
+def losses_and_grads(
+    hidden: Tensor, table: Tensor, targets: Tensor, *, total: int, errors: Errors = plain_errors
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Summed loss ÷ `total` of each model, (K,), and its gradients to hidden (K, N, d) and table (K, V, d).
+
+    The table's gradient is added up in fp32 or wider, whatever the products' type.
+    """
+    chunk = chunk_tokens(table.shape[0], table.shape[1], table.device.type)
+    grad_hidden = torch.empty_like(hidden)
+    grad_table: Tensor | None = None
+    losses = []
+    for start in range(0, hidden.shape[1], chunk):
+        part = slice(start, start + chunk)
+        seen, wanted = hidden[:, part], targets[part]
+        loss, error = errors(torch.bmm(seen, table.mT), wanted, 1 / total)
+        losses.append(loss.sum(1))
+        torch.bmm(error, table, out=grad_hidden[:, part])
+        grad_table = _add_product(grad_table, error.mT, seen)
+    assert grad_table is not None
+    return torch.stack(losses).sum(0) / total, grad_hidden, grad_table
+
+
+def summed_losses(hidden: Tensor, table: Tensor, targets: Tensor, *, errors: Errors = plain_errors) -> Tensor:
+    """Summed next-token loss of each model over (K, N, d) hidden states and (N,) targets, (K,) float64."""
+    chunk = chunk_tokens(table.shape[0], table.shape[1], table.device.type)
     total = torch.zeros(hidden.shape[0], device=hidden.device, dtype=torch.float64)
     for start in range(0, hidden.shape[1], chunk):
         part = slice(start, start + chunk)
-        total += loss_only(hidden[:, part], table, targets[part])[0]
+        total += errors(torch.bmm(hidden[:, part], table.mT), targets[part], 1.0)[0].sum(1)
     return total
+
+
+def _add_product(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
+    """total + left·right in fp32 or wider; on CUDA the product itself adds up there, without a pass of its own."""
+    if left.is_cuda and left.dtype == torch.bfloat16:
+        if total is None:
+            return torch.bmm(left, right, out_dtype=torch.float32)
+        return torch.baddbmm(total, left, right, out_dtype=torch.float32)
+    product = torch.bmm(left, right)
+    if total is None:
+        return product.to(torch.promote_types(product.dtype, torch.float32))
+    return total.add_(product)

@@ -30,7 +30,7 @@ from etastar.train.checkpoint import CheckpointFolder, Mark, branch_points, bran
 from etastar.train.data import Corpus
 from etastar.train.distributed import Share, divide, process_group
 from etastar.train.engine import Engine, StepResult, default_micro_batch, resolve_device
-from etastar.train.graph import GraphedStep
+from etastar.train.graph import GraphedStep, uses_graph
 from etastar.train.optim import matrix_names, step_table
 from etastar.train.pace import Pace
 from etastar.train.progress import Cell, PlainReporter, Reporter
@@ -199,7 +199,7 @@ class StackTrainer:
         if not missing:
             return
         self.engine = Engine(self.spec, device=self.device, micro_batch=self.micro_batch, ranks=self.share.batch_ranks)
-        graphed = self.spec.execution.cuda_graph and self.device.type == "cuda" and self.share.batch_ranks == 1
+        graphed = uses_graph(self.spec, self.device, self.share.batch_ranks)
         self.take_step = GraphedStep(self.engine).step if graphed else self.engine.step
         self.pace = Pace(self.spec, self.reporter)
         self.validation = self.feed.validation()

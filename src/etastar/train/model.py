@@ -24,7 +24,7 @@ from etastar.train.spec import ModelSpec
 MATRICES = ("qkv", "out", "up", "down")
 EMBEDDINGS = ("embed", "positions")
 GAINS = ("gain_attn", "gain_mlp", "gain_final")
-_NORM_EPS = {"layernorm": 1e-5, "rmsnorm": 1e-6}
+NORM_EPS = {"layernorm": 1e-5, "rmsnorm": 1e-6}
 _GPT2_STD = 0.02
 
 
@@ -96,9 +96,9 @@ def final_hidden(model: ModelSpec, params: dict[str, Tensor], tokens: Tensor, co
     if model.positions == "learned":
         x = x + params["positions"][:, None, :length]
     if model.norm_embedding:
-        x = F.rms_norm(x, (width,), eps=_NORM_EPS["rmsnorm"])
+        x = F.rms_norm(x, (width,), eps=NORM_EPS["rmsnorm"])
     x = x.reshape(stack, batch * length, width)
-    turns = _rope_table(model, length, x.device, x.dtype) if model.positions == "rope" else None
+    turns = rope_table(model, length, x.device, x.dtype) if model.positions == "rope" else None
 
     layers = {name: params[name].to(compute).unbind(1) for name in MATRICES}
     no_gain: tuple[Tensor | None, ...] = (None,) * model.layers
@@ -126,7 +126,7 @@ def _linear(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _norm(model: ModelSpec, x: Tensor, gain: Tensor | None) -> Tensor:
-    eps = _NORM_EPS[model.norm]
+    eps = NORM_EPS[model.norm]
     shape = (x.shape[-1],)
     x = F.layer_norm(x, shape, eps=eps) if model.norm == "layernorm" else F.rms_norm(x, shape, eps=eps)
     return x if gain is None else x * gain[:, None, :]
@@ -146,7 +146,7 @@ def _attention(model: ModelSpec, qkv: Tensor, batch: int, length: int, turns: Te
     return mixed.transpose(1, 2).reshape(stack, batch * length, model.width)
 
 
-def _rope_table(model: ModelSpec, length: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+def rope_table(model: ModelSpec, length: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     """cos and sin of position × frequency, (2, T, head_dim/2); angles in float64, then rounded once."""
     half = model.head_dim // 2
     frequency = 10_000.0 ** (-torch.arange(half, device=device, dtype=torch.float64) / half)

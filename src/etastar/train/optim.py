@@ -8,8 +8,8 @@ This is the one place that says it:
     norm gains                 Adam without decay; they have no η_eff                    the stack's (K,)
 
 All learning rates are multiplied by the schedule's factor. Everything is written over stacked tensors
-with a (K,) vector of rates; `moved` is the arithmetic of one tensor, and the function to replace by a
-fused kernel. No step reads a value back to the host.
+with a (K,) vector of rates; `moved` is the arithmetic of one tensor, and `train/kernel_step.py` the same
+in one visit to memory. No step reads a value back to the host.
 """
 
 from __future__ import annotations
@@ -164,8 +164,9 @@ def optimizer_step(
     row: Tensor,
     alive: Tensor,
     clip_scale: Tensor | None,
+    shadow: dict[str, Tensor],
 ) -> Tensor:
-    """Move every parameter of every living model; statistics of all matrices, (K, matrices, 6).
+    """Move every parameter of every living model, and its copy in `shadow`; statistics of all matrices, (K, matrices, 6).
 
     A frozen model keeps its parameters bit for bit: its step is chosen away, not multiplied by zero,
     because NaN·0 is NaN.
@@ -176,7 +177,8 @@ def optimizer_step(
         shape = (-1,) + (1,) * (weight.ndim - 1)
         rate = row[FACTOR] * (lrs if rule.own_lr is None else torch.full_like(lrs, rule.own_lr))
         decay = rule.weight_decay * (row[FACTOR].expand_as(rate) if rule.independent_decay else rate)
-        grad = grads[name] if clip_scale is None else grads[name] * clip_scale.view(shape).to(weight.dtype)
+        raw = grads[name].to(weight.dtype)
+        grad = raw if clip_scale is None else raw * clip_scale.view(shape).to(weight.dtype)
         bias1, bias2 = (row[EMBED_BIAS1], row[EMBED_BIAS2]) if name in EMBEDDINGS else (row[BIAS1], row[BIAS2])
         update, new = moved(
             rule,
@@ -192,9 +194,11 @@ def optimizer_step(
         )
         new = torch.where(alive.view(shape), new, weight)
         if name in MATRICES:
-            seen = step_statistics(weight, grads[name], update, new - weight)
+            seen = step_statistics(weight, raw, update, new - weight)
             statistics.append(seen.stacked().flatten(1, 2))
         weight.copy_(new)
+        if name in shadow:
+            shadow[name].copy_(new)
     return torch.cat(statistics, dim=1)
 
 
@@ -205,7 +209,8 @@ def matrix_names(spec: TrainSpec) -> list[str]:
 
 def gradient_norms(grads: dict[str, Tensor]) -> Tensor:
     """‖g‖ of each whole model, (K,); not finite where any gradient of that model is not."""
-    squares = [grad.flatten(1).square().sum(1).double() for grad in grads.values()]
+    wide = {torch.bfloat16: torch.float32}
+    squares = [grad.flatten(1).to(wide.get(grad.dtype, grad.dtype)).square().sum(1).double() for grad in grads.values()]
     return torch.stack(squares).sum(0).sqrt()
 
 

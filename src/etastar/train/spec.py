@@ -157,7 +157,9 @@ class Execution(Settings):
     micro_batch: Count | None = None  # sequences a forward pass; null: from the memory at hand
     threads: Count = 1  # CPU threads of every worker: bitwise promises hold for equal counts
     compile: Literal["auto", "off", "default", "max-autotune"] = "auto"  # auto: on CUDA
-    cuda_graph: bool = False  # CUDA: record a step and replay it; for small models
+    kernels: Literal["auto", "triton", "plain"] = "auto"  # auto: Triton on CUDA; plain is the reference
+    residual: Literal["auto", "fp32"] = "auto"  # the stream between blocks under Triton; auto: as the products
+    cuda_graph: bool | None = None  # CUDA: record a step and replay it; null: where steps are small
     deterministic: bool = False  # CUDA: bitwise repeatable kernels, slower
     checkpoint_every: Count = 1000  # steps
     log_every: Count = 100  # steps between trajectory rows

@@ -1,0 +1,178 @@
+"""How do a stack's forward and backward pass look when nothing is left to a compiler?
+
+Matrix products by cuBLAS, attention by torch's fastest backend, everything between them by `kernel_layers`:
+one visit to memory each, every activation kept once. The residual stream is kept in the products' type
+or in fp32, as the caller says. `train/model.py` is the reference; both read the same parameters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from etastar.train import kernel_layers as kernels
+from etastar.train.model import NORM_EPS, rope_table
+from etastar.train.spec import ModelSpec
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """What one block's backward pass needs of its forward pass."""
+
+    x_in: Tensor
+    h_attn: Tensor
+    qkv: Tensor
+    attention: tuple[
+        Tensor, Tensor, Tensor, Tensor
+    ]  # q, k, v as leaves and the mixture, an autograd graph of their own
+    mixed: Tensor
+    x_mid: Tensor
+    h_mlp: Tensor
+    up: Tensor
+    act: Tensor
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A forward pass: the normalised hidden states (K, B·T, d), and what the way back needs."""
+
+    hidden: Tensor
+    tokens: Tensor
+    layers: list[_Layer]
+    x_last: Tensor
+
+
+class FusedPasses:
+    """`model.final_hidden` and its gradients."""
+
+    def __init__(self, model: ModelSpec, *, compute: torch.dtype, stream: torch.dtype) -> None:
+        self.model = model
+        self.compute = compute
+        self.stream = stream
+        self._eps = NORM_EPS[model.norm]
+
+    def hidden(self, params: dict[str, Tensor], tokens: Tensor) -> Tensor:
+        """Hidden states alone, for evaluation."""
+        return self.forward(params, tokens, keep=False).hidden
+
+    @torch.no_grad()
+    def forward(self, params: dict[str, Tensor], tokens: Tensor, *, keep: bool = True) -> Pass:
+        """Tokens (B, T) through the stack; `keep` what the backward pass needs."""
+        model, (batch, length) = self.model, tokens.shape
+        stack = params["embed"].shape[0]
+        positions = params["positions"][:, :length].contiguous() if model.positions == "learned" else None
+        x = kernels.embed(
+            tokens, params["embed"], positions, norm=model.norm_embedding, eps=NORM_EPS["rmsnorm"], stream=self.stream
+        )
+        turns = rope_table(model, length, x.device, torch.float32) if model.positions == "rope" else None
+        layers: list[_Layer] = []
+        delta = None
+        for index in range(model.layers):
+            x_in, h_attn = self._add_norm(x, delta, params.get("gain_attn"), index)
+            qkv = _linear(h_attn, params["qkv"], index).view(stack * batch, length, 3, model.heads, model.head_dim)
+            attention = self._attend(qkv, turns, keep)
+            mixed = attention[3].detach().transpose(1, 2).reshape(stack, batch * length, model.width)
+            x_mid, h_mlp = self._add_norm(x_in, _linear(mixed, params["out"], index), params.get("gain_mlp"), index)
+            up = _linear(h_mlp, params["up"], index)
+            act = kernels.gelu(up)
+            x, delta = x_mid, _linear(act, params["down"], index)
+            if keep:
+                layers.append(_Layer(x_in, h_attn, qkv, attention, mixed, x_mid, h_mlp, up, act))
+        x_last, hidden = kernels.add_norm(
+            x, delta, params.get("gain_final"), kind=model.norm, eps=self._eps, compute=self.compute
+        )
+        return Pass(hidden, tokens, layers, x_last)
+
+    @torch.no_grad()
+    def backward(
+        self, params: dict[str, Tensor], done: Pass, grad_hidden: Tensor, grad_table: Tensor
+    ) -> dict[str, Tensor]:
+        """Gradients of every parameter; the look-up's is added to `grad_table`, the head's (K, V, d)."""
+        model, tokens = self.model, done.tokens
+        grads = {name: torch.empty_like(weight) for name, weight in params.items() if name != "embed"}
+        turns = rope_table(model, tokens.shape[1], tokens.device, torch.float32) if model.positions == "rope" else None
+        dx, narrow = self._norm_backward(grad_hidden, done.x_last, None, params, grads, "gain_final", None)
+        for index in reversed(range(model.layers)):
+            layer = done.layers[index]
+            grad = self._linear_backward(narrow, layer.act, params, grads, "down", index)
+            grad = kernels.gelu_backward(grad, layer.up)
+            grad = self._linear_backward(grad, layer.h_mlp, params, grads, "up", index)
+            dx, narrow = self._norm_backward(grad, layer.x_mid, dx, params, grads, "gain_mlp", index)
+            grad = self._linear_backward(narrow, layer.mixed, params, grads, "out", index)
+            grad = self._attention_backward(grad, layer, turns)
+            grad = self._linear_backward(grad, layer.h_attn, params, grads, "qkv", index)
+            dx, narrow = self._norm_backward(grad, layer.x_in, dx, params, grads, "gain_attn", index)
+        if model.positions == "learned":
+            # The position table is looked up before the norm, if there is one; presets have one or the other.
+            shape = (dx.shape[0], *tokens.shape, model.width)
+            grads["positions"].zero_()[:, : tokens.shape[1]] = dx.view(shape).sum(1, dtype=torch.float32)
+        kernels.embed_backward(
+            tokens, params["embed"], dx, grad_table, norm=model.norm_embedding, eps=NORM_EPS["rmsnorm"]
+        )
+        return {name: grad_table if name == "embed" else grads[name] for name in params}
+
+    def _add_norm(self, x: Tensor, delta: Tensor | None, gain: Tensor | None, index: int) -> tuple[Tensor, Tensor]:
+        chosen = None if gain is None else gain[:, index]
+        return kernels.add_norm(x, delta, chosen, kind=self.model.norm, eps=self._eps, compute=self.compute)
+
+    def _norm_backward(
+        self,
+        dh: Tensor,
+        x: Tensor,
+        dx: Tensor | None,
+        params: dict[str, Tensor],
+        grads: dict[str, Tensor],
+        name: str,
+        index: int | None,
+    ) -> tuple[Tensor, Tensor]:
+        gain = params.get(name)
+        chosen = gain if gain is None or index is None else gain[:, index]
+        dx, narrow, to_gain = kernels.norm_backward(dh, x, chosen, dx, kind=self.model.norm, eps=self._eps)
+        if to_gain is not None:
+            (grads[name] if index is None else grads[name][:, index]).copy_(to_gain)
+        return dx, narrow
+
+    def _linear_backward(
+        self,
+        grad: Tensor,
+        x: Tensor,
+        params: dict[str, Tensor],
+        grads: dict[str, Tensor],
+        name: str,
+        index: int,
+    ) -> Tensor:
+        """The gradient to the input; the matrix's goes to its place in `grads`."""
+        torch.bmm(grad.mT, x, out=_flat(grads[name], index))
+        return torch.bmm(grad, _flat(params[name], index))
+
+    def _attend(self, qkv: Tensor, turns: Tensor | None, keep: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """q, k, v as (S, H, T, D) and their causal mixture; with `keep`, differentiable from q, k, v on."""
+        if turns is not None or self.model.qk_norm:
+            q, k = kernels.heads(qkv, turns, qk_norm=self.model.qk_norm)
+        else:
+            q, k = qkv[:, :, 0], qkv[:, :, 1]
+        parts = [part.transpose(1, 2).detach().requires_grad_(keep) for part in (q, k, qkv[:, :, 2])]
+        with torch.set_grad_enabled(keep):
+            mixed = F.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)
+        return parts[0], parts[1], parts[2], mixed
+
+    def _attention_backward(self, grad: Tensor, layer: _Layer, turns: Tensor | None) -> Tensor:
+        *leaves, mixed = layer.attention
+        sequences, length, _, count, dim = layer.qkv.shape
+        coming = grad.view(sequences, length, count, dim).transpose(1, 2)
+        dq, dk, dv = (part.transpose(1, 2) for part in torch.autograd.grad(mixed, leaves, coming))
+        dqkv = kernels.heads_backward(dq, dk, dv, layer.qkv, turns, qk_norm=self.model.qk_norm)
+        return dqkv.view(grad.shape[0], grad.shape[1], 3 * self.model.width)
+
+
+def _flat(weight: Tensor, index: int) -> Tensor:
+    """(K, L, M, out, in) → layer `index` as (K, M·out, in), a view."""
+    stack, _, parts, out, inner = weight.shape
+    return weight.detach()[:, index].view(stack, parts * out, inner)
+
+
+def _linear(x: Tensor, weight: Tensor, index: int) -> Tensor:
+    return torch.bmm(x, _flat(weight, index).mT)
