@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "launch"))
 
-from studies import LocalSlurm, two_widths, undisturbed
+from studies import LocalSlurm, Make, two_widths, undisturbed
 
 from etastar.launch.choose import make_executor
 from etastar.launch.executor import Executor
 from etastar.launch.study import Study
 
-Make = Callable[[Study], Executor]
-
 # every worker of these imports torch anew, and a cluster has to start: not for the quick tests
 STARTED = [pytest.param(name, marks=pytest.mark.cluster) for name in ("local", "ray", "slurm")]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _ray() -> Iterator[None]:
     ray = pytest.importorskip("ray", reason="the ray suite did not run: ray is not installed")
     ray.init(num_cpus=2, num_gpus=0, include_dashboard=False, logging_level="error", log_to_driver=False)
@@ -31,7 +29,7 @@ def _ray() -> Iterator[None]:
     ray.shutdown()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _slurm() -> Iterator[None]:
     pytest.importorskip("submitit", reason="the slurm suite did not run: submitit is not installed")
     slurm = LocalSlurm(Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp")))

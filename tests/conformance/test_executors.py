@@ -7,9 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from studies import assert_same, break_stack, small, tables, two_widths, undisturbed
+from studies import Make, assert_same, break_stack, small, tables, two_widths, undisturbed
 
-from conftest import Make
 from etastar.launch.drive import LaunchOptions, launch
 from etastar.launch.graph import Task
 from etastar.launch.study import prepare

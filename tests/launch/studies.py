@@ -6,16 +6,20 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import yaml
 
+from etastar.launch.executor import Executor
 from etastar.launch.study import Study, prepare
 from etastar.plan.study_plan import StudyPlan, build_plan
 from etastar.store import read_runs, read_trajectories
 from etastar.train.loop import train
+
+Make = Callable[[Study], Executor]
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
