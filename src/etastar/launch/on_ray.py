@@ -36,8 +36,8 @@ class RayOptions(ExecutorOptions):
 def import_ray() -> Any:
     """Ray, or one line that says how to get it."""
     try:
-        import ray
-        import ray.exceptions
+        import ray  # pyright: ignore[reportMissingImports]
+        import ray.exceptions  # pyright: ignore[reportMissingImports]
     except ModuleNotFoundError:
         raise InputError("--on ray needs ray, which is not installed", hint="pip install 'etastar[ray]'") from None
     return ray

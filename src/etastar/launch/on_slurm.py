@@ -48,7 +48,7 @@ class SlurmOptions(ExecutorOptions):
 def import_submitit() -> Any:
     """submitit, or one line that says how to get it; sbatch must be there too."""
     try:
-        import submitit
+        import submitit  # pyright: ignore[reportMissingImports]
     except ModuleNotFoundError:
         raise InputError(
             "--on slurm needs submitit, which is not installed", hint="pip install 'etastar[slurm]'"

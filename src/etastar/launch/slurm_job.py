@@ -34,7 +34,7 @@ class SlurmCall:
 
     def checkpoint(self) -> Any:
         """Let the worker save; the job is then requeued with the same call."""
-        from submitit.helpers import DelayedSubmission
+        from submitit.helpers import DelayedSubmission  # pyright: ignore[reportMissingImports]
 
         if self._process is not None:
             # This runs inside a signal handler, on top of a `wait` that holds the process object's lock: only
