@@ -4,7 +4,7 @@
     python bench/h200.py --scaling [--out OUT]                      (cost against stack, width and batch)
 
 PATH is a checkout of karpathy/nanoGPT (its model.py is imported as it is). Both train the same GPT on the same
-random tokens in one process: bf16 products, torch.compile, AdamW (fused in nanoGPT's case), no clipping. nanoGPT
+random tokens in one process: bf16 products, AdamW, no clipping; nanoGPT under torch.compile with the fused AdamW. nanoGPT
 trains one learning rate at a time, etastar the whole stack. Times are medians over steps between device events,
 after a warm-up. MFU counts 6N + 12·L·d·T operations a token against 990 TFLOP/s; the floor is the larger
 of operations (causal attention counted half) over the measured product rate and bytes over the measured copy rate.
@@ -51,9 +51,6 @@ class Shape:
     context: int
     batch: int
     stack: int
-    bar: float | None  # wanted ratio to nanoGPT
-    mfu_bar: float | None = None
-    nanogpt: bool = True
 
     @property
     def tokens(self) -> int:
@@ -70,11 +67,11 @@ class Shape:
 SHAPES = {
     shape.name: shape
     for shape in (
-        Shape("w256", 256, 12, 128, 50304, 1024, 64, 1, 1.5),
-        Shape("w768", 768, 12, 128, 50304, 1024, 32, 1, 1.2, 0.53),
-        Shape("w2048", 2048, 12, 128, 50304, 1024, 16, 1, None, 0.55),
-        Shape("stack128", 128, 4, 64, 4096, 256, 64, 12, 9.0),
-        Shape("stack256", 256, 6, 64, 8192, 256, 64, 12, 4.0),
+        Shape("w256", 256, 12, 128, 50304, 1024, 64, 1),
+        Shape("w768", 768, 12, 128, 50304, 1024, 32, 1),
+        Shape("w2048", 2048, 12, 128, 50304, 1024, 16, 1),
+        Shape("stack128", 128, 4, 64, 4096, 256, 64, 12),
+        Shape("stack256", 256, 6, 64, 8192, 256, 64, 12),
     )
 }
 
@@ -253,7 +250,7 @@ class Peer:
 def measure(shape: Shape, given: argparse.Namespace, rates: tuple[float, float]) -> dict[str, Any]:
     """One shape: the peer, then the stack; times, memory, parts."""
     row: dict[str, Any] = asdict(shape)
-    if given.nanogpt and shape.nanogpt:
+    if given.nanogpt:
         torch.cuda.reset_peak_memory_stats()
         began = time.monotonic()
         peer = Peer(shape, given.nanogpt)

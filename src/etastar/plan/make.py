@@ -22,7 +22,6 @@ from etastar.plan.study_plan import (
     Budget,
     Count,
     Hardware,
-    PlanSettings,
     Positive,
     StackPlan,
     StudyPlan,
@@ -31,6 +30,7 @@ from etastar.plan.study_plan import (
 )
 from etastar.plan.training import Training, read_training
 from etastar.scale import format_number
+from etastar.settings import Settings
 
 # Weights, moments and gradients in fp32, and a bf16 copy, may take half of a GPU: the rest is activations
 BYTES_IN_TRAINING = 18
@@ -38,7 +38,7 @@ STATE_SHARE = 0.5
 MOST_SEEDS = 1000
 
 
-class PlanRequest(PlanSettings):
+class PlanRequest(Settings):
     """What a user says; everything else of a plan follows from it."""
 
     name: str = "study"

@@ -12,37 +12,23 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from etastar.errors import EtastarError, SpecError
 from etastar.plan.gpus import gpu_named
 from etastar.plan.training import Training, read_training
-from etastar.scale import LARGEST, SMALLEST, parse_number
+from etastar.scale import LARGEST, SMALLEST
+from etastar.settings import Number, Settings, Whole, read_yaml
 
 PLAN_VERSION = 1
 
 
-def _number(value: Any) -> Any:
-    return parse_number(value) if isinstance(value, str) else value
-
-
-def _whole(value: Any) -> Any:
-    number = _number(value)
-    return int(number) if isinstance(number, float) and number.is_integer() else number
-
-
-Positive = Annotated[float, BeforeValidator(_number), Field(ge=SMALLEST, le=LARGEST)]
-Count = Annotated[int, BeforeValidator(_whole), Field(gt=0, le=10**15)]
+Positive = Annotated[Number, Field(ge=SMALLEST, le=LARGEST)]
+Count = Annotated[Whole, Field(gt=0, le=10**15)]
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
 
 
-class PlanSettings(BaseModel):
-    """A frozen, keyword-only settings object that refuses keys it does not know."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class StackPlan(PlanSettings):
+class StackPlan(Settings):
     """One trunk of several learning rates with its branches: the unit that is launched and resumed."""
 
     name: Label
@@ -50,10 +36,10 @@ class StackPlan(PlanSettings):
     seed: int = 0
     lrs: tuple[Positive, ...] = Field(min_length=1)
     horizons: tuple[Count, ...] = Field(min_length=1)  # steps, the decay included
-    settings: dict[str, Any] = {}  # of the training specification, over the plan's own `spec`
+    settings: dict[str, Any] = Field(default_factory=dict)  # of the training specification, over the plan's own `spec`
 
 
-class Target(PlanSettings):
+class Target(Settings):
     """The run whose learning rate is wanted."""
 
     params: Positive
@@ -61,7 +47,7 @@ class Target(PlanSettings):
     width: Count | None = None
 
 
-class Hardware(PlanSettings):
+class Hardware(Settings):
     """What the price assumes."""
 
     gpu: str = "H100"
@@ -69,7 +55,7 @@ class Hardware(PlanSettings):
     mfu: Annotated[float, Field(gt=0, le=1)] = 0.4
     gpus: Count = 1
     # measured, by stack name, summed over the stack's learning rates; in place of the MFU
-    tokens_per_second: dict[str, Positive] = {}
+    tokens_per_second: dict[str, Positive] = Field(default_factory=dict)
 
     @property
     def peak(self) -> float:
@@ -82,7 +68,7 @@ class Hardware(PlanSettings):
         return self
 
 
-class Budget(PlanSettings):
+class Budget(Settings):
     """What the plan was allowed to cost, and how that was counted."""
 
     ratio: Positive  # of one run of the target (paper), of a sweep at target scale (true)
@@ -90,7 +76,7 @@ class Budget(PlanSettings):
     axis: Literal["data", "model", "both"] = "data"
 
 
-class StudyPlan(PlanSettings):
+class StudyPlan(Settings):
     """A whole study: every number in it can be edited, and is checked when it is read."""
 
     version: int = PLAN_VERSION
@@ -205,14 +191,4 @@ def _settings_at(place: tuple[int | str, ...]) -> str:
 
 def load_plan(path: str | Path) -> StudyPlan:
     """Read a plan from YAML (safe_load)."""
-    file = Path(path)
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not text"
-        raise SpecError(f"{file}: cannot be read ({reason})", hint="give the path of a plan in YAML") from None
-    except yaml.YAMLError as error:
-        raise SpecError(f"{file}: not YAML ({str(error).splitlines()[0][:80]})", hint="check its indentation") from None
-    if not isinstance(content, Mapping):
-        raise SpecError(f"{file}: expected a plan, found {type(content).__name__}", hint="`etastar plan` writes one")
-    return build_plan(content, where=str(file))
+    return build_plan(read_yaml(path, what="a plan", hint="`etastar plan` writes one"), where=str(path))

@@ -11,33 +11,17 @@ import math
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from etastar.errors import SpecError
 from etastar.records import content_id
-from etastar.scale import gpt_params, gpt_params_nonembedding, parse_number
+from etastar.scale import gpt_params, gpt_params_nonembedding
+from etastar.settings import Number, Settings, Whole
 
 DEFAULT_CORPUS = "default"
 
 
-def _number(value: Any) -> Any:
-    return parse_number(value) if isinstance(value, str) else value
-
-
-def _whole(value: Any) -> Any:
-    number = _number(value)
-    return int(number) if isinstance(number, float) and number.is_integer() else number
-
-
-Number = Annotated[float, BeforeValidator(_number)]
-Whole = Annotated[int, BeforeValidator(_whole)]
-Count = Annotated[int, BeforeValidator(_whole), Field(gt=0)]
-
-
-class Settings(BaseModel):
-    """A frozen, keyword-only settings object that refuses keys it does not know."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+Count = Annotated[Whole, Field(gt=0)]
 
 
 class ModelSpec(Settings):
@@ -127,8 +111,8 @@ class ScheduleSpec(Settings):
     """Warm-up, then constant with a linear decay to zero (wsd), constant, or cosine to zero."""
 
     kind: Literal["wsd", "constant", "cosine"] = "wsd"
-    warmup_steps: Annotated[int, BeforeValidator(_whole), Field(ge=0)] = 1000
-    decay_steps: Annotated[int, BeforeValidator(_whole), Field(ge=0)] = 5000
+    warmup_steps: Annotated[Whole, Field(ge=0)] = 1000
+    decay_steps: Annotated[Whole, Field(ge=0)] = 5000
     decay_fraction: float | None = Field(default=None, gt=0, le=1)  # of the horizon, for decay_steps
 
     def decay_of(self, horizon: int) -> int:
@@ -156,7 +140,7 @@ class Execution(Settings):
     precision: Literal["auto", "bf16", "fp32", "fp64"] = "auto"  # auto: bf16 on CUDA, fp32 on CPU
     micro_batch: Count | None = None  # sequences a forward pass; null: from the memory at hand
     threads: Count = 1  # CPU threads of every worker: bitwise promises hold for equal counts
-    compile: Literal["auto", "off", "default", "max-autotune"] = "auto"  # auto: on CUDA
+    compile: Literal["auto", "off", "default", "max-autotune"] = "auto"  # of the plain path; auto: on CUDA
     kernels: Literal["auto", "triton", "plain"] = "auto"  # auto: Triton on CUDA; plain is the reference
     residual: Literal["auto", "fp32"] = "auto"  # the stream between blocks under Triton; auto: as the products
     cuda_graph: bool | None = None  # CUDA: record a step and replay it; null: where steps are small

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from etastar.errors import SpecError
+from etastar.settings import read_yaml
 from etastar.train.spec import TrainSpec
 
 
@@ -46,14 +46,4 @@ def _hint(problem: Mapping[str, Any]) -> str:
 
 def load_spec(path: str | Path) -> TrainSpec:
     """Read a specification from YAML (safe_load)."""
-    file = Path(path)
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not text"
-        raise SpecError(f"{file}: cannot be read ({reason})", hint="give the path of a YAML file") from None
-    except yaml.YAMLError as error:
-        raise SpecError(f"{file}: not YAML ({str(error).splitlines()[0][:80]})", hint="check its indentation") from None
-    if not isinstance(content, Mapping):
-        raise SpecError(f"{file}: expected settings, found {type(content).__name__}", hint="see --preset rope --show")
-    return build_spec(content, where=str(file))
+    return build_spec(read_yaml(path, what="settings", hint="see --preset rope --show"), where=str(path))
