@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from etastar.estimate.cells import Group
 from etastar.predict.trunks import Path
+from etastar.report.figures import style
 from etastar.report.figures.missing import Missing, no_trajectories
 from etastar.report.figures.sliding import sliding
 from etastar.report.view import StudyView
 from etastar.scale import format_number
 from etastar.theory.trajectories import Trajectory
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Array = NDArray[np.float64]
 
@@ -79,3 +84,12 @@ def smoothed(lr: float, step: NDArray[np.int64], values: Array) -> LrCurve:
     steps, kept = step[known], values[known]
     mean, _ = sliding(steps, kept, SMOOTHING * float(step[-1]))
     return LrCurve(lr, float(np.log2(lr)), steps.tolist(), mean.tolist())
+
+
+def draw_curves(ax: Axes, found: Sequence[LrCurve], colours: Sequence[Any]) -> None:
+    """Curves of all learning rates in one panel: log2 upwards, steps from the first on."""
+    for curve, colour in zip(found, colours, strict=True):
+        ax.plot(curve.step, np.log2(curve.value), color=colour, lw=1.1)
+    values = np.log2([v for curve in found for v in curve.value])
+    style.steps_axis(ax)
+    style.log2_axis(ax.yaxis, float(values.min()) - 0.1, float(values.max()) + 0.1)

@@ -7,17 +7,25 @@ window of β; bands are half a standard deviation of the points in the window.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from etastar.estimate.cells import Quantity
 from etastar.laws.loglinear import Axis
 from etastar.predict.evaluate import STRATEGIES, Evaluation
+from etastar.report.figures import style
+from etastar.report.figures.judged import judged, strategy_label, why_empty
 from etastar.report.figures.missing import Missing
 from etastar.report.figures.sliding import sliding
 from etastar.report.view import StudyView, training_of
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 NAME = "r2-ood"
 HALF_WIDTH = 0.1  # of the window, in β
 BAND = 0.5  # standard deviations
+LOWEST = -3.0  # where the axis ends; R²_OOD has no lower bound
+EFF = "$\\eta_{\\mathrm{eff}}$"
 
 
 @dataclass(frozen=True)
@@ -48,11 +56,9 @@ class R2Data:
 
 def data(view: StudyView, half_width: float = HALF_WIDTH) -> R2Data | Missing:
     """Scores of the main group's test cells."""
-    found = view.evaluation(view.main)
-    if isinstance(found, str):
-        return Missing(NAME, found, "a sweep at the largest N whose optimum lies inside it, at three D or more")
-    if len(found.test_tokens) < 2:
-        return Missing(NAME, "R² needs two test cells, and there is one", "more horizons of the largest N")
+    found = judged(view, NAME, tests=2)
+    if isinstance(found, Missing):
+        return found
     curves = [_curve(found, axis, quantity, half_width) for axis, quantity in STRATEGIES]
     if not any(curve.budget_ratio for curve in curves):
         return Missing(NAME, curves[0].reason or "no strategy has a score", "shorter horizons of the largest N")
@@ -78,14 +84,38 @@ def _curve(found: Evaluation, axis: Axis, quantity: Quantity, half_width: float)
     )
 
 
-def strategy_label(axis: Axis, quantity: Quantity) -> str:
-    """ "D, η_eff": how figures and tables call a strategy."""
-    return f"{'D' if axis is Axis.DATA else 'N'}, {'η_eff' if quantity is Quantity.EFF_LR else 'η'}"
+def draw(found: R2Data) -> Figure:
+    """One column: a band and a line for each strategy; D blue, N vermilion, η_eff solid, η dashed."""
+    with style.paper():
+        figure, (ax,) = style.canvas(style.ONE_COLUMN, 2.7)
+        for curve in found.curves:
+            if not curve.budget_ratio:
+                continue
+            colour, dashes = strategy_style(curve.axis, curve.quantity)
+            beta = [100 * b for b in curve.budget_ratio]
+            ax.fill_between(beta, curve.band_low, curve.band_high, color=colour, alpha=0.13, lw=0)
+            ax.plot(beta, curve.smoothed, color=colour, ls=dashes, label=curve.label.replace("η_eff", EFF))
+            ax.plot(beta, curve.r2_ood, ".", color=colour, ms=1.5, alpha=0.5)
+        low = min(min(curve.smoothed) for curve in found.curves if curve.smoothed)
+        ax.set_ylim(max(min(low * 1.1, -0.05), LOWEST), 1.05)
+        ax.axhline(1, color=style.GREY, lw=0.5)
+        ax.set_xlabel("compute budget β (% of one run at the target)")
+        ax.set_ylabel("$R^2_{\\mathrm{OOD}}$")
+        ax.legend(loc="best", ncols=2, title="fit along, of", title_fontsize=style.SMALL)
+        span = f"D {style.short(min(found.test_tokens))} to {style.short(max(found.test_tokens))}"
+        below = low < LOWEST
+        style.heading(
+            figure,
+            f"tested at N = {style.short(found.params)}, {span} ({len(found.test_tokens)} cells)",
+            *([f"the lowest curve reaches {low:.1f}, below the axis"] if below else []),
+            *(f"{c.label}: {c.reason}" for c in found.curves if c.reason and not c.budget_ratio),
+        )
+        return figure
 
 
-def why_empty(found: Evaluation, axis: Axis, quantity: Quantity) -> str:
-    """Why a strategy has no score at any budget."""
-    said = [s.reason for s in found.scores if (s.axis, s.quantity) == (axis, quantity) and s.reason]
-    if said:
-        return said[0]
-    return f"no budget buys {'two horizons of this N' if axis is Axis.DATA else 'two smaller model sizes'}"
+def strategy_style(axis: str, quantity: str) -> tuple[str, str]:
+    """(colour, line style) of a strategy, the same in every figure."""
+    return (
+        style.BLUE if axis == Axis.DATA.value else style.VERMILION,
+        "-" if quantity == Quantity.EFF_LR.value else "--",
+    )
