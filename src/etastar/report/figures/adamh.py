@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME = "adamh"
+LEAST = 1e-5  # an ECR of zero stands here on the logarithmic axis
 SUPPLY = "a stack with `optimizer.kind: adamh`"
 
 
@@ -113,11 +114,11 @@ def _draw_ecr(ax: Axes, curves: list[EcrCurve]) -> None:
         colour, dashes, marker = looks.get(curve.optimizer.lower(), (style.BLUE, "-" if solid else "--", "o"))
         face = colour if solid else "white"
         ax.plot(
-            [100 * b for b in curve.budget_ratio], [100 * max(e, 1e-6) for e in curve.ecr], ls=dashes, marker=marker,
+            [100 * b for b in curve.budget_ratio], [100 * max(e, LEAST) for e in curve.ecr], ls=dashes, marker=marker,
             ms=2.5, mfc=face, color=colour, lw=1.0, label=curve.label.replace("η_eff", EFF),
         )  # fmt: skip
     ax.set_yscale("log")
-    style.plain_log(ax.yaxis)
+    style.plain_log(ax.yaxis, [100 * max(e, LEAST) for curve in curves for e in curve.ecr])
     ax.set_xlabel("compute budget β (%)")
     ax.set_ylabel("extra compute ratio (%)")
     ax.legend(loc="best")

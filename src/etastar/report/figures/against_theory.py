@@ -81,6 +81,8 @@ def data(view: StudyView, kind: Kind = Kind.UPDATE_NORM, params: float | None = 
 
 def _compared(kind: Kind, path: Path, matrix: Trajectory, settings: RunSettings, beta1: float) -> AgainstTheory:
     warmup = round(settings.warmup_steps)
+    # Adam's first updates are many times the later ones: no straight line between logged steps follows them
+    matrix = matrix.since(max(warmup, 1))
     run = _run(path, matrix, settings)
     if kind is Kind.UPDATE_NORM:
         found = validate.update_norm_figure(matrix, warmup_steps=warmup)
@@ -129,7 +131,7 @@ def draw(found: TheoryData) -> Figure:
             ax.plot(curve.step, np.log2(curve.measured), color=colour, lw=1.2)
             ax.plot(curve.predicted_step, np.log2(curve.predicted), color=colour, lw=0.8, ls=(0, (3, 1.5)))
         values = np.log2([v for curve in found.curves for v in (*curve.measured, *curve.predicted)])
-        style.steps_axis(ax)
+        style.steps_axis(ax, [step for curve in found.curves for step in curve.step])
         style.log2_axis(ax.yaxis, float(values.min()) - 0.1, float(values.max()) + 0.1)
         ax.set_ylabel(_SYMBOLS[found.kind])
         errors = [curve.error for curve in found.curves]

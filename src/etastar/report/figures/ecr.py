@@ -57,7 +57,9 @@ def data(view: StudyView) -> EcrData | Missing:
         return found
     strategies = []
     for axis, quantity in STRATEGIES:
-        own = [s for s in found.scores if (s.axis, s.quantity) == (axis, quantity)]
+        own = [
+            s for s in found.scores if (s.axis, s.quantity) == (axis, quantity) and s.tests == len(found.test_tokens)
+        ]
         both = [(s, s.r2_ood, s.ecr) for s in own if s.r2_ood is not None and s.ecr is not None]
         strategies.append(
             StrategyPoints(
@@ -94,7 +96,7 @@ def draw(found: EcrData) -> Figure:
     with style.paper():
         figure, (ax,) = style.canvas(style.ONE_COLUMN, 2.7)
         for points in found.strategies:
-            pairs = [(x, 100 * y) for x, y in zip(points.unexplained, points.ecr, strict=True) if x > 0 and y > 0]
+            pairs = _positive(points)
             if pairs:
                 colour, _ = strategy_style(points.axis, points.quantity)
                 solid = points.quantity == Quantity.EFF_LR.value
@@ -111,13 +113,18 @@ def draw(found: EcrData) -> Figure:
             ax.plot(ends, 100 * found.proportion.factor * ends, color=style.INK, lw=0.9, zorder=1)
         ax.set_xlabel("$1 - R^2_{\\mathrm{OOD}}$")
         ax.set_ylabel("extra compute ratio (%)")
-        for axis in (ax.xaxis, ax.yaxis):
-            style.plain_log(axis)
+        for axis, k in ((ax.xaxis, 0), (ax.yaxis, 1)):
+            style.plain_log(axis, [pair[k] for points in found.strategies for pair in _positive(points)])
         ax.legend(loc="upper left", title="fit along, of", title_fontsize=style.SMALL)
         style.heading(
             figure, f"tested at N = {style.short(found.params)} ({len(found.test_tokens)} cells)", *_said(found)
         )
         return figure
+
+
+def _positive(points: StrategyPoints) -> list[tuple[float, float]]:
+    """(1 − R², ECR in %) that a logarithmic plot can hold."""
+    return [(x, 100 * y) for x, y in zip(points.unexplained, points.ecr, strict=True) if x > 0 and y > 0]
 
 
 def _said(found: EcrData) -> list[str]:

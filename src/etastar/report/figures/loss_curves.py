@@ -127,8 +127,9 @@ def draw(found: LossCurvesData) -> Figure:
         everything = [x for panel in found.panels for x in panel.log2_x]
         style.log2_axis(axes[0].xaxis, min(everything), max(everything), most=4)
         symbol = "$\\eta$" if found.quantity == Quantity.LR.value else "$\\overline{\\eta}_{\\mathrm{eff}}$"
-        figure.supxlabel(symbol, fontsize=8)
-        figure.supylabel("validation loss", fontsize=8)
+        for k, ax in enumerate(axes[: len(found.panels)]):
+            ax.set_xlabel(symbol if k + columns >= len(found.panels) else "")
+            ax.set_ylabel("validation loss" if k % columns == 0 else "")
         fit = "cubic" if found.degree == 3 else "quadratic"
         r2 = "" if found.median_r2 is None else f"median R² {found.median_r2:.4f} over {found.cells} horizons"
         style.heading(figure, f"{fit} fit, N = {style.short(found.params)}", r2, found.training)
@@ -142,10 +143,10 @@ def _draw_panel(ax: Axes, panel: LossPanel) -> None:
     ax.plot(*[[v] for v in panel.raw_minimum], "^", ms=5, color=style.GREEN)
     if panel.fitted_minimum is not None:
         ax.plot(*[[v] for v in panel.fitted_minimum], "x", ms=5.5, mew=1.4, color=style.VERMILION)
-    r2 = "" if panel.r2 is None else f"R² {panel.r2:.4f}"
-    status = "" if panel.status == Status.INTERIOR.value else f"\n{panel.status}"
-    ax.set_title(f"D = {style.short(panel.tokens)}", fontsize=style.SMALL, pad=2)
-    ax.text(0.5, 0.97, r2 + status, transform=ax.transAxes, ha="center", va="top", fontsize=style.SMALL)
+    r2 = "" if panel.r2 is None else f", R² {panel.r2:.4f}"
+    ax.set_title(f"D = {style.short(panel.tokens)}{r2}", fontsize=style.SMALL, pad=3)
+    if panel.status != Status.INTERIOR.value:
+        ax.text(0.5, 0.97, panel.status, transform=ax.transAxes, ha="center", va="top", fontsize=style.SMALL)
     ax.margins(y=0.12)
 
 

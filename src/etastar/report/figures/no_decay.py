@@ -64,7 +64,7 @@ def data(view: StudyView, params: float | None = None) -> NoDecayData | Missing:
         return Missing(NAME, f"no run without weight decay finished at N = {format_number(size)}", SUPPLY)
     steps = _steps(max((curve.step[-1] for curve in rates if curve.step), default=0))
     beta1 = group.conditions.get("beta1")
-    known = isinstance(beta1, (int, float)) and bool(steps)
+    common = no_decay_asymptote(steps, beta1=beta1).tolist() if isinstance(beta1, (int, float)) and steps else []
     report = view.theory_report(group, size)
     judged = None if isinstance(report, str) else report.no_decay
     return NoDecayData(
@@ -72,8 +72,8 @@ def data(view: StudyView, params: float | None = None) -> NoDecayData | Missing:
         weight=None if isinstance(chosen, Missing) else chosen.weight,
         training=training_of(group),
         eff_lr=rates,
-        common_step=steps if known else [],
-        common_eff_lr=no_decay_asymptote(steps, beta1=beta1).tolist() if known else [],
+        common_step=steps if common else [],
+        common_eff_lr=common,
         losses=losses,
         collapse_log2_lr=None if judged is None else float(np.log2(judged.collapse_lr)),
         words=None if judged is None else judged.words,

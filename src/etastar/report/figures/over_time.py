@@ -74,13 +74,13 @@ def query_of(names: list[str]) -> str:
 
 
 def curves(chosen: Chosen, quantity: Callable[[Trajectory], Array]) -> list[LrCurve]:
-    """A quantity of the chosen matrix, smoothed; steps without a positive value (no LR yet) are left out."""
+    """A quantity of the chosen matrix, smoothed; step 0 and steps without a positive value are left out."""
     return [smoothed(path.lr, one.step, quantity(one)) for path, one in zip(chosen.paths, chosen.matrices, strict=True)]
 
 
 def smoothed(lr: float, step: NDArray[np.int64], values: Array) -> LrCurve:
     """One curve, its sliding mean over steps."""
-    known = np.isfinite(values) & (values > 0)
+    known = np.isfinite(values) & (values > 0) & (step > 0)
     steps, kept = step[known], values[known]
     mean, _ = sliding(steps, kept, SMOOTHING * float(step[-1]))
     return LrCurve(lr, float(np.log2(lr)), steps.tolist(), mean.tolist())
@@ -91,5 +91,5 @@ def draw_curves(ax: Axes, found: Sequence[LrCurve], colours: Sequence[Any]) -> N
     for curve, colour in zip(found, colours, strict=True):
         ax.plot(curve.step, np.log2(curve.value), color=colour, lw=1.1)
     values = np.log2([v for curve in found for v in curve.value])
-    style.steps_axis(ax)
+    style.steps_axis(ax, [step for curve in found for step in curve.step])
     style.log2_axis(ax.yaxis, float(values.min()) - 0.1, float(values.max()) + 0.1)

@@ -26,7 +26,7 @@ INK, GREY, PALE = "#222222", "#666666", "#E9E9E9"
 MARKERS = "osD^vPX*"
 SMALL = 7.0
 
-_RC: dict[str, Any] = {
+_RC: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 8,
     "axes.labelsize": 8,
@@ -117,17 +117,21 @@ def scale_axis(axes: Axes, values: Sequence[float], *, exact: bool = False) -> N
 
     low, high = min(values), max(values)
     axes.set_xscale("log")
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [m * 10.0**k for k in decades for m in (1, 2, 5)]
-    inside = [t for t in ticks if low * 0.97 <= t <= high * 1.03]
-    if len(inside) < 2:
-        inside = [low, high]
-    chosen = _apart(sorted(set(values))) if exact else inside if len(inside) <= 7 else inside[::2]
-    axes.xaxis.set_major_locator(FixedLocator(chosen))
+    axes.xaxis.set_major_locator(FixedLocator(_apart(sorted(set(values))) if exact else _nice(low, high)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     room = (high / low) ** 0.05 if high > low else 1.2
     axes.set_xlim(low / room, high * room)
+
+
+def _nice(low: float, high: float) -> list[float]:
+    """1, 2, 5, 10 … inside a range; fewer where they crowd."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in ((1, 2, 5), (1, 3), (1,)):
+        inside = [m * 10.0**k for k in decades for m in digits if low * 0.97 <= m * 10.0**k <= high * 1.03]
+        if len(inside) <= 6:
+            return inside if len(inside) > 1 else [low, high]
+    return inside[:: math.ceil(len(inside) / 6)]
 
 
 def _apart(values: list[float], share: float = 0.16) -> list[float]:
@@ -140,12 +144,13 @@ def _apart(values: list[float], share: float = 0.16) -> list[float]:
     return [*kept, values[-1]] if len(values) > 1 else kept
 
 
-def plain_log(axis: Any) -> None:
-    """A logarithmic axis with plain numbers: 0.1, 1, 10."""
-    from matplotlib.ticker import FuncFormatter, NullFormatter
+def plain_log(axis: Any, values: Sequence[float]) -> None:
+    """A logarithmic axis with plain numbers: 0.1, 0.2, 0.5 …"""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
+    axis.set_major_locator(FixedLocator(_nice(min(values), max(values))))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
 
 
 def short(value: float) -> str:
@@ -194,7 +199,7 @@ def lr_bar(figure: Figure, axes: Any, log2_lrs: Sequence[float]) -> list[Any]:
     bar.ax.minorticks_off()
     bar.ax.tick_params(length=2)
     bar.outline.set_visible(False)  # type: ignore[operator]
-    bar.set_label("η", rotation=0, labelpad=4)
+    bar.ax.set_title("η", fontsize=8, pad=4)
     return colours
 
 
@@ -205,12 +210,7 @@ def _edges(values: Sequence[float]) -> list[float]:
     return [2 * values[0] - middles[0], *middles, 2 * values[-1] - middles[-1]]
 
 
-def steps_axis(axes: Axes, *, log: bool = True) -> None:
-    """Steps of training, from the first that is not zero."""
-    from matplotlib.ticker import FuncFormatter, NullFormatter
-
-    if log:
-        axes.set_xscale("log")
-        axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value) if value > 0 else "0"))
+def steps_axis(axes: Axes, steps: Sequence[int]) -> None:
+    """Steps of training, logarithmic."""
+    scale_axis(axes, steps)
     axes.set_xlabel("step t")

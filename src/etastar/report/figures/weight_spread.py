@@ -57,7 +57,7 @@ def data(view: StudyView, params: float | None = None) -> SpreadData | Missing:
             band = eff_lr_band(path.matrices)
         except InputError as error:
             return Missing(NAME, error.message, "runs that log all matrices together")
-        later = band.mean > 0
+        later = (band.mean > 0) & (band.step > 0)
         step, mean, half = band.step[later], band.mean[later], BAND * band.sd[later]
         # mean ± half σ of a linear quantity may reach below zero, where no logarithm is
         curves.append(
@@ -83,9 +83,9 @@ def draw(found: SpreadData) -> Figure:
         for curve, colour in zip(found.curves, colours, strict=True):
             ax.fill_between(curve.step, np.log2(curve.low), np.log2(curve.high), color=colour, alpha=0.18, lw=0)
             ax.plot(curve.step, np.log2(curve.mean), color=colour, lw=1.1)
-        values = np.log2([v for curve in found.curves for v in curve.mean])
-        style.steps_axis(ax)
-        ax.set_ylim(float(values.min()) - 0.8, float(values.max()) + 0.8)
+        values = np.log2([v for curve in found.curves for v in (*curve.mean, *curve.high)])
+        style.steps_axis(ax, [step for curve in found.curves for step in curve.step])
+        ax.set_ylim(float(values.min()) - 0.8, float(values.max()) + 0.2)
         style.log2_axis(ax.yaxis, *ax.get_ylim())
         ax.set_ylabel("$\\eta_{\\mathrm{eff}}(t)$")
         style.heading(
