@@ -110,6 +110,7 @@ def draw(found: NoDecayData) -> Figure:
             _draw_rates(figure, axes[0], found)
         _draw_losses(axes[-1], found)
         words = [found.words] if found.words else []
+        words += ["dashed: √((1−β₁)/(1+β₁)/t)"] if found.common_step else []
         parts = [f"N = {style.short(found.params)}" + (f", {found.weight}" if found.weight else ""), found.training]
         style.heading(figure, *parts, *words, *(missing.sentence for missing in found.missing))
         return figure
@@ -120,10 +121,6 @@ def _draw_rates(figure: Figure, ax: Axes, found: NoDecayData) -> None:
     draw_curves(ax, found.eff_lr, colours)
     if found.common_step:
         ax.plot(found.common_step, np.log2(found.common_eff_lr), color=style.INK, ls="--", lw=1.0)
-        ax.annotate(
-            "$\\sqrt{(1-\\beta_1)/(1+\\beta_1)/t}$", (found.common_step[0], np.log2(found.common_eff_lr[0])), (2, 4),
-            textcoords="offset points", fontsize=style.SMALL,
-        )  # fmt: skip
     ax.set_ylabel("$\\eta_{\\mathrm{eff}}(t)$")
 
 

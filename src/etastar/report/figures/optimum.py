@@ -255,8 +255,8 @@ def _draw_curve(ax: Axes, curve: Curve, colour: Any, marker: str) -> None:
         )
     if curve.line_scale:
         x, y = curve.line_scale, curve.line_log2_value
-        ax.plot(x[:2], y[:2], color=style.INK, lw=1.0, zorder=4)
-        ax.plot(x[1:], y[1:], color=style.INK, lw=0.9, ls=(0, (3, 2)), zorder=4)
+        ax.plot(x[:2], y[:2], color=style.VERMILION, lw=1.1, zorder=4)
+        ax.plot(x[1:], y[1:], color=style.VERMILION, lw=1.1, ls=(0, (3, 1.5)), zorder=4)
 
 
 def _shade(ax: Axes, panel: Panel) -> None:

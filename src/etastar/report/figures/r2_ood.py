@@ -93,7 +93,7 @@ def _curve(found: Evaluation, axis: Axis, quantity: Quantity, half_width: float)
 def draw(found: R2Data) -> Figure:
     """One column: a band and a line for each strategy; D blue, N vermilion, η_eff solid, η dashed."""
     with style.paper():
-        figure, (ax,) = style.canvas(style.ONE_COLUMN, 2.7)
+        figure, (ax,) = style.canvas(style.ONE_COLUMN, 2.8)
         low = min(min(curve.r2_ood) for curve in found.curves if curve.r2_ood)
         far = low < LOWEST
         for curve in found.curves:
@@ -114,7 +114,7 @@ def draw(found: R2Data) -> Figure:
             ax.axhline(1, color=style.GREY, lw=0.5)
         ax.set_xlabel("compute budget β (% of one run at the target)")
         ax.set_ylabel("$R^2_{\\mathrm{OOD}}$")
-        ax.legend(loc="best", ncols=2, title="fit along, of", title_fontsize=style.SMALL)
+        figure.legend(loc="outside lower center", ncols=4, columnspacing=1.0, handletextpad=0.4)
         span = f"D {style.short(min(found.test_tokens))} to {style.short(max(found.test_tokens))}"
         style.heading(
             figure,
