@@ -18,7 +18,7 @@ from torch import Tensor
 from etastar.errors import InputError
 from etastar.monitor.scalars import GroupVectors
 from etastar.monitor.watch import Watched
-from etastar.monitor.workspace import Batch, fill, local, pick
+from etastar.monitor.workspace import Batch, fill, foreach, local, pick
 
 Groups = Sequence[Mapping[str, Any]]
 
@@ -147,7 +147,7 @@ def _sgd(optimizer: torch.optim.Optimizer, watched: Sequence[Watched], vectors: 
             batch.rows.mul_(signed[batch.owners].to(batch.rows)[:, None])
             pairs = [(v, g) for v, g in zip(batch.views, pick(batch, grads), strict=True) if g is not None]
             if pairs:
-                torch._foreach_add_([view for view, _ in pairs], [grad for _, grad in pairs])
+                foreach._foreach_add_([view for view, _ in pairs], [grad for _, grad in pairs])
 
         # the gradient enters with sign +: the whole direction is turned instead
         return Move(direct, lr * signed, lr * decay * apart)
@@ -198,10 +198,10 @@ def multiply(batch: Batch, tensors: Sequence[Tensor | None]) -> None:
     pairs = list(zip(batch.views, pick(batch, tensors), strict=True))
     missing = [view for view, tensor in pairs if tensor is None]
     if missing:
-        torch._foreach_zero_(missing)
+        foreach._foreach_zero_(missing)
     present = [(view, tensor) for view, tensor in pairs if tensor is not None]
     if present:
-        torch._foreach_mul_([view for view, _ in present], [tensor for _, tensor in present])
+        foreach._foreach_mul_([view for view, _ in present], [tensor for _, tensor in present])
 
 
 def _states(optimizer: torch.optim.Optimizer, watched: Sequence[Watched]) -> list[Mapping[str, Any]]:

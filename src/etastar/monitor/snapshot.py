@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from etastar.monitor.watch import Watched
-from etastar.monitor.workspace import Workspace, fill, local, pick
+from etastar.monitor.workspace import Workspace, fill, foreach, local, pick
 
 
 class Snapshot:
@@ -40,9 +40,9 @@ class Snapshot:
         for batch in self.workspace.batches:
             now = pick(batch, weights)
             batch.add_squares(weight_sq)
-            torch._foreach_sub_(batch.views, now)  # −Δ
+            foreach._foreach_sub_(batch.views, now)  # −Δ
             batch.add_squares(step_sq)
-            torch._foreach_mul_(batch.views, now)  # −Δ·w_{t+1}
+            foreach._foreach_mul_(batch.views, now)  # −Δ·w_{t+1}
             batch.add_sums(against)
         # ⟨w_t, Δ⟩ = ⟨w_{t+1}, Δ⟩ − ‖Δ‖²
         return torch.stack([weight_sq, -against - step_sq, step_sq])

@@ -14,11 +14,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from etastar.monitor.watch import Watched
+
+foreach: Any = torch  # the functions over lists of tensors are underscored, and no others take lists
 
 BATCH_ELEMENTS = 1 << 23  # 32 MB of fp32
 _ROW = {"cuda": 8192, "cpu": 1024}  # the CPU adds up a row one after the other
@@ -173,7 +176,7 @@ def fill(batch: Batch, tensors: Sequence[Tensor | None]) -> None:
     else:
         batch.clear_padding()  # batches of a workspace share it, and have their gaps elsewhere
     if pairs:
-        torch._foreach_copy_([view for view, _ in pairs], [tensor for _, tensor in pairs])
+        foreach._foreach_copy_([view for view, _ in pairs], [tensor for _, tensor in pairs])
 
 
 def pick(batch: Batch, tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
