@@ -63,7 +63,8 @@ class EtastarCallback(TrainerCallback):
             self._resume(args, state)
 
     def _resume(self, args: TrainingArguments, state: TrainerState) -> None:
-        assert self.monitor is not None and args.output_dir is not None
+        assert self.monitor is not None
+        assert args.output_dir is not None
         folders = [Path(args.output_dir) / f"checkpoint-{state.global_step}"]
         if isinstance(given := getattr(args, "resume_from_checkpoint", None), str):
             folders.append(Path(given))
@@ -118,7 +119,11 @@ class EtastarCallback(TrainerCallback):
         content = json.dumps(self.monitor.state_dict())
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         if state.is_world_process_zero and folder.is_dir():
-            write_atomically(folder / STATE_FILE, lambda path: path.write_text(content, encoding="utf-8") and None)
+
+            def write(path: Path) -> None:
+                path.write_text(content, encoding="utf-8")
+
+            write_atomically(folder / STATE_FILE, write)
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Keep the loss; after training it is the run's."""
