@@ -109,7 +109,9 @@ class StepMonitor:
         if sums is None:
             return
         sums = self._shards.complete(sums)
-        eff_lr = effective_lr(*sums)
+        weight_sq, dot, step_sq = sums
+        # a weight that is no longer finite has no η_eff, not one of zero
+        eff_lr = effective_lr(weight_sq, dot, step_sq) + 0 * (weight_sq + step_sq)
         # fused optimizers are told inside the step that a gradient overflowed, and then do nothing
         overflow = getattr(self.optimizer, "found_inf", None)
         taken = self._always if overflow is None else (overflow.to(self._device, non_blocking=True) == 0).view(1)
