@@ -100,9 +100,7 @@ OPTIMIZERS: dict[str, Make] = {
     "sgd": lambda m: torch.optim.SGD(m.parameters(), lr=0.1, weight_decay=0.1),
     "sgd-momentum": lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9),
     "sgd-momentum-fused": lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9, fused=True),
-    "sgd-momentum-l2": lambda m: torch.optim.SGD(
-        m.parameters(), lr=0.1, momentum=0.9, dampening=0.3, weight_decay=0.1
-    ),
+    "sgd-momentum-l2": lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9, dampening=0.3, weight_decay=0.1),
     "sgd-nesterov": lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1),
     "sgd-maximize": lambda m: torch.optim.SGD(
         m.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1, maximize=True

@@ -114,6 +114,8 @@ def test_two_processes_see_what_one_sees(tmp_path: Path, wrap: Wrap, mode: Any) 
     if wrap is _fsdp:
         assert sum(sizes) == 2 * 12 * 33
     # one process writes
-    assert read_runs(tmp_path / "study")["params"].to_pylist() == [alone.finish(loss=2.0, tokens=100)["params"][0].as_py()]
+    assert read_runs(tmp_path / "study")["params"].to_pylist() == [
+        alone.finish(loss=2.0, tokens=100)["params"][0].as_py()
+    ]
     assert sorted(set(read_trajectories(tmp_path / "study")["step"].to_pylist())) == [0, 2]
     assert verify_files(tmp_path / "study") == []

@@ -56,7 +56,9 @@ def test_equals_the_trainers_statistics(mode: str, precision: str, close: float)
         assert monitor.latest is not None
         seen = torch.tensor(monitor.latest.values, dtype=torch.float64)
         for column, name in enumerate(STATISTICS):
-            scale = own[:, STATISTICS.index("update_norm")] * own[:, 0] if name == "update_dot_weight" else own[:, column]
+            scale = (
+                own[:, STATISTICS.index("update_norm")] * own[:, 0] if name == "update_dot_weight" else own[:, column]
+            )
             assert ((seen[:, column] - own[:, column]).abs() <= close * scale.abs()).all(), name
     mean, _ = state.tally.means()
     assert monitor.mean_eff_lr == pytest.approx(float(mean), rel=close)

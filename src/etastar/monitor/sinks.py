@@ -86,8 +86,8 @@ class TrackioSink:
         self._log = trackio.log
 
     def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
-        """One row."""
-        self._log({STEP: step, **metrics})
+        """One row at this step."""
+        self._log({STEP: step, **metrics}, step=step)
 
 
 class Outlets:
