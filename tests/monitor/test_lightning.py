@@ -20,9 +20,9 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     lightning = pytest.importorskip("lightning.pytorch")
 
-from lightning.pytorch.loggers import CSVLogger  # noqa: E402
+from lightning.pytorch.loggers import CSVLogger
 
-from etastar.monitor.lightning import EtastarCallback  # noqa: E402
+from etastar.monitor.lightning import EtastarCallback
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

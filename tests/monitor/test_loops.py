@@ -12,7 +12,7 @@ from loops import OPTIMIZERS, eff_lr, loss_of, small, train, watched_values
 from torch import nn
 
 from etastar.errors import InputError
-from etastar.monitor import StepMonitor
+from etastar.monitor import ForeignOptimizer, StepMonitor
 
 MODES = ("snapshot", "reconstruct")
 
@@ -231,3 +231,90 @@ def test_a_diverged_run_has_no_mean_and_says_so() -> None:
     row = monitor.finish(loss=math.nan, tokens=100).to_pylist()[0]
     assert row["mean_eff_lr"] is None
     assert row["status"] == "diverged"
+
+
+def test_an_optimizer_that_is_not_torchs() -> None:
+    class Plain:
+        """Signs of gradients, no groups, no hooks."""
+
+        def __init__(self, model: nn.Module) -> None:
+            self.parameters, self.lr = list(model.parameters()), 0.0
+
+        @torch.no_grad()
+        def step(self, factor: float) -> str:
+            self.lr = 1e-3 * factor
+            for parameter in self.parameters:
+                parameter.sub_(self.lr * parameter.grad.sign())  # type: ignore[union-attr]
+            return "stepped"
+
+    model = small()
+    plain = Plain(model)
+    stepper = ForeignOptimizer(model.named_parameters(), step=plain.step, lr=lambda: plain.lr)
+    monitor = StepMonitor(stepper, model, log_every=1, sinks=[])
+    expected = []
+    for step in range(3):
+        stepper.zero_grad()
+        loss_of(model, step).backward()
+        before = watched_values(monitor)
+        assert stepper.step(step + 1) == "stepped"
+        expected.append(sum(eff_lr(b, a) for b, a in zip(before, watched_values(monitor), strict=True)) / 2)
+    assert monitor.mean_eff_lr == pytest.approx(sum(expected) / 3, rel=1e-5)
+    assert monitor.finish(loss=1.0, tokens=9)["lr"].to_pylist() == [3e-3]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_call_that_only_makes_the_optimizers_state_is_not_a_step(mode: str) -> None:
+    """torch.distributed.checkpoint steps a fresh optimizer at rate 0; a warm-up's first step at rate 0 counts."""
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
+    model = small()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    monitor = StepMonitor(optimizer, model, mode=mode, log_every=1, sinks=[])  # type: ignore[arg-type]
+    calls = []
+    optimizer.register_step_post_hook(lambda *_: calls.append(optimizer.param_groups[0]["lr"]))
+    get_optimizer_state_dict(model, optimizer)
+    assert [float(lr) for lr in calls] == [0.0]
+    assert monitor.steps == 0
+    assert monitor.latest is None
+    optimizer.param_groups[0]["lr"] = 0.0
+    train(model, optimizer, monitor, 1)
+    assert monitor.steps == 1
+    optimizer.param_groups[0]["lr"] = 1e-3
+    train(model, optimizer, monitor, 1)
+    assert monitor.steps == 2
+    assert monitor.latest is not None
+    assert monitor.latest.step == 1
+
+
+def test_an_optimizer_without_a_learning_rate() -> None:
+    """The run's rate is then the caller's to say."""
+
+    class Bare(torch.optim.Optimizer):
+        def __init__(self, parameters: object) -> None:
+            super().__init__(parameters, {})  # type: ignore[arg-type]
+
+        @torch.no_grad()
+        def step(self, closure: object = None) -> None:  # type: ignore[override]
+            for parameter in self.param_groups[0]["params"]:
+                parameter.sub_(parameter.grad, alpha=0.01)
+
+    model = small()
+    optimizer = Bare(model.parameters())
+    monitor = StepMonitor(optimizer, model, log_every=1, sinks=[])
+    reference = train(model, optimizer, monitor, 2)
+    assert monitor.mean_eff_lr == pytest.approx(reference.mean, rel=1e-5)
+    with pytest.raises(InputError, match="learning rate"):
+        monitor.finish(loss=1.0, tokens=5)
+    assert monitor.finish(loss=1.0, tokens=5, lr=0.01)["lr"].to_pylist() == [0.01]
+
+
+def test_moments_kept_in_bf16_cannot_be_reconstructed() -> None:
+    model = small()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    monitor = StepMonitor(optimizer, model, mode="reconstruct", sinks=[])
+    train(model, optimizer, monitor, 1)
+    for state in optimizer.state.values():
+        state["exp_avg"] = state["exp_avg"].bfloat16()
+    with pytest.raises(InputError, match=r"keeps exp_avg in bfloat16"):
+        monitor._before()
+        monitor._after()

@@ -11,17 +11,24 @@ from torch import Tensor
 _SAME = 1e-9
 
 
+def at_hand(lr: float | Tensor | None) -> float | None:
+    """A learning rate that the host knows without waiting for a device."""
+    if lr is None or (isinstance(lr, Tensor) and lr.device.type != "cpu"):
+        return None
+    return float(lr)
+
+
 class PeakLr:
     """The highest learning rate so far."""
 
     def __init__(self) -> None:
         self.value: float | None = None
 
-    def see(self, lr: float | Tensor) -> tuple[bool, bool]:
+    def see(self, lr: float | Tensor | None) -> tuple[bool, bool]:
         """(the peak rose, the step is at the peak). A rate that lives on a GPU is not waited for: no plateau."""
-        if isinstance(lr, Tensor) and lr.device.type != "cpu":
+        number = at_hand(lr)
+        if number is None:
             return False, False
-        number = float(lr)
         rose = self.value is None or number > self.value * (1 + _SAME)
         if rose:
             self.value = number

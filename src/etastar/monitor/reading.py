@@ -24,7 +24,7 @@ class Reading:
     """Of optimizer step `step` (from 0), on the host."""
 
     step: int
-    lr: float
+    lr: float | None  # where the optimizer has one
     eff_lr: float
     mean_eff_lr: float
     plateau_eff_lr: float | None
@@ -33,9 +33,9 @@ class Reading:
 
     def metrics(self, per: str = "role") -> dict[str, float]:
         """Names and numbers for a tracker; `per` is "role" (layers averaged), "weight" or "none"."""
-        found = {names.LR: self.lr, names.EFF_LR: self.eff_lr, names.MEAN_EFF_LR: self.mean_eff_lr}
-        if self.plateau_eff_lr is not None:
-            found[names.PLATEAU_EFF_LR] = self.plateau_eff_lr
+        found = {names.EFF_LR: self.eff_lr, names.MEAN_EFF_LR: self.mean_eff_lr}
+        known = {names.LR: self.lr, names.PLATEAU_EFF_LR: self.plateau_eff_lr}
+        found |= {name: value for name, value in known.items() if value is not None}
         if per == "none":
             return found
         gathered: dict[str, list[tuple[float, ...]]] = {}

@@ -210,7 +210,15 @@ def _states(optimizer: torch.optim.Optimizer, watched: Sequence[Watched]) -> lis
 
 def _part(state: Mapping[str, Any], key: str) -> Tensor | None:
     tensor = state.get(key)
-    return None if tensor is None else local(tensor)
+    if tensor is None:
+        return None
+    if torch.finfo(tensor.dtype).bits < 32:
+        kept = str(tensor.dtype).removeprefix("torch.")
+        raise InputError(
+            f"mode='reconstruct': the optimizer keeps {key} in {kept}, rounded after the step was taken",
+            hint="use mode='snapshot'",
+        )
+    return local(tensor)
 
 
 def _grad(weight: Watched) -> Tensor | None:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from etastar.errors import InputError
 from etastar.monitor import names
 from etastar.monitor.describe import checked_columns, main_group, model_sizes, optimizer_columns, positive
-from etastar.monitor.pace import PeakLr
+from etastar.monitor.pace import PeakLr, at_hand
 from etastar.monitor.reading import PER, Reading, means, statistics, to_rows
 from etastar.monitor.reconstruct import Reconstruct
 from etastar.monitor.recording import Recording
@@ -112,10 +112,14 @@ class StepMonitor:
         weight_sq, dot, step_sq = sums
         # a weight that is no longer finite has no η_eff, not one of zero
         eff_lr = effective_lr(weight_sq, dot, step_sq) + 0 * (weight_sq + step_sq)
-        # fused optimizers are told inside the step that a gradient overflowed, and then do nothing
+        # Not every call is a step. Fused optimizers are told inside that a gradient overflowed, and do nothing;
+        # distributed checkpoints call a fresh optimizer with zero gradients at rate 0, to have its state made.
         overflow = getattr(self.optimizer, "found_inf", None)
         taken = self._always if overflow is None else (overflow.to(self._device, non_blocking=True) == 0).view(1)
-        rose, at_peak = self._peak.see(self.optimizer.param_groups[self._main]["lr"])
+        lr = self.optimizer.param_groups[self._main].get("lr")
+        if at_hand(lr) == 0:
+            taken = taken & (self._grad_squares().sum() != 0)
+        rose, at_peak = self._peak.see(lr)
         if rose:
             self._tally.plateau.zero_()
             self._tally.plateau_steps.zero_()
@@ -127,14 +131,13 @@ class StepMonitor:
 
     def _log(self, sums: Tensor, eff_lr: Tensor, taken: Tensor) -> None:
         """Read one step back to the host; a skipped step is passed over, and the next one is logged for it."""
-        grads = [None if w.param.grad is None else local(w.param.grad) for w in self.watched]
-        grad_sq = self._shards.complete(self._source.workspace.squares(grads))
-        seen = statistics(sums, eff_lr, grad_sq, *self._rates())
+        seen = statistics(sums, eff_lr, self._grad_squares(), *self._rates())
         if not taken.item():
             return
         self._due = False
         steps, mean, plateau = means(self._tally)
-        lr = float(self.optimizer.param_groups[self._main]["lr"])
+        lr = self.optimizer.param_groups[self._main].get("lr")
+        lr = None if lr is None else float(lr)
         self._peak.read(lr)
         self.latest = Reading(
             step=steps - 1,
@@ -149,6 +152,11 @@ class StepMonitor:
             if self._recording is not None:
                 self._recording.statistics(self.latest.step, self.weights, self.latest.values)
             self._outlets(self.latest.step, self.latest.metrics(self._per))
+
+    def _grad_squares(self) -> Tensor:
+        """‖g‖² of every watched weight, as the step saw it; after the step's own sums, whose buffer it takes."""
+        grads = [None if w.param.grad is None else local(w.param.grad) for w in self.watched]
+        return self._shards.complete(self._source.workspace.squares(grads))
 
     def _rates(self) -> tuple[Tensor | None, Tensor | None]:
         """Rate and decay share of every weight in Δ = −s·w − r·u; None for an optimizer that is not known."""
