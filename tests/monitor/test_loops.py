@@ -315,6 +315,6 @@ def test_moments_kept_in_bf16_cannot_be_reconstructed() -> None:
     train(model, optimizer, monitor, 1)
     for state in optimizer.state.values():
         state["exp_avg"] = state["exp_avg"].bfloat16()
+    monitor._before()
     with pytest.raises(InputError, match=r"keeps exp_avg in bfloat16"):
-        monitor._before()
         monitor._after()

@@ -32,7 +32,7 @@ def test_any_callable_is_a_sink() -> None:
         seen.append((step, dict(metrics)))
 
     model, optimizer, monitor = attach([keep], per="weight")
-    norm = float(model.up.weight.norm())
+    norm = float(model.up.weight.detach().norm())
     train(model, optimizer, monitor, 3)
     monitor.observe(train_loss=3.0)
     monitor.finish(loss=2.0, tokens=50)

@@ -63,6 +63,22 @@ def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
+def run_row(
+    optimizer: torch.optim.Optimizer,
+    group: Mapping[str, Any],
+    sizes: Mapping[str, float],
+    given: Mapping[str, Any],
+    measured: Mapping[str, Any],
+) -> dict[str, Any]:
+    """A run's row: what was measured, what was given, and the rest from optimizer and model."""
+    row = {**sizes, **optimizer_columns(optimizer, group), **measured, **checked_columns(given)}
+    if not row["steps"] or not row["lr"]:
+        raise InputError("finish: no step with a learning rate was seen", hint="call it after training, or give lr=…")
+    if "params" not in row:
+        raise InputError("finish: the number of parameters is not known", hint="give params=…, or the model")
+    return row
+
+
 def positive(value: float | None) -> float | None:
     """A number that can stand in a column of positive ones, else unknown."""
     return value if value is not None and math.isfinite(value) and value > 0 else None

@@ -18,26 +18,19 @@ from typing import Any, Literal, Self
 
 import pyarrow as pa
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from etastar.errors import InputError
 from etastar.monitor import names
-from etastar.monitor.describe import checked_columns, main_group, model_sizes, optimizer_columns, positive
-from etastar.monitor.pace import PeakLr, at_hand
-from etastar.monitor.reading import PER, Reading, means, statistics, to_rows
-from etastar.monitor.reconstruct import Reconstruct
+from etastar.monitor.describe import main_group, model_sizes, positive, run_row
+from etastar.monitor.gauge import Gauge, Measured, Mode
+from etastar.monitor.reading import PER, Reading, means, to_rows
 from etastar.monitor.recording import Recording
-from etastar.monitor.rules import decoupled, rate_factors
-from etastar.monitor.scalars import GroupVectors
-from etastar.monitor.shards import ShardSums, is_first_rank
+from etastar.monitor.shards import is_first_rank
 from etastar.monitor.sinks import Outlets, Sink
-from etastar.monitor.snapshot import Snapshot
-from etastar.monitor.watch import Named, select
-from etastar.monitor.workspace import MemoryUse, local
+from etastar.monitor.watch import Named, select, unwrapped
+from etastar.monitor.workspace import MemoryUse
 from etastar.records import content_id, runs_table
-from etastar.train.statistics import Tally, effective_lr
-
-Mode = Literal["snapshot", "reconstruct"]
 
 
 class StepMonitor:
@@ -76,18 +69,7 @@ class StepMonitor:
         self.latest: Reading | None = None
         self._sizes = model_sizes(model) if isinstance(model, nn.Module) else {}
         self._per = per
-        self._device = local(self.watched[0].param).device
-        self._vectors = GroupVectors(self.watched, self._device)
-        self._factors = rate_factors(self.optimizer, self.watched, self._device)
-        self._shards = ShardSums(self.watched, self._device)
-        self._source = (
-            Snapshot(self.watched) if mode == "snapshot" else Reconstruct(self.optimizer, self.watched, self._vectors)
-        )
-        self._tally = Tally.zeros(1, self._device)
-        self._always = torch.ones(1, dtype=torch.bool, device=self._device)
-        self._flags = torch.tensor([0.0, 1.0], dtype=torch.float64, device=self._device)
-        self._main = main_group(self.watched)
-        self._peak = PeakLr()
+        self._gauge = Gauge(self.optimizer, self.watched, mode)
         self._calls = 0
         self._due = False
         self._recording = Recording(study, self.run) if study is not None else None
@@ -101,48 +83,31 @@ class StepMonitor:
 
     @torch.no_grad()
     def _before(self, *_: Any) -> None:
-        self._source.before()
+        self._gauge.before()
 
     @torch.no_grad()
     def _after(self, *_: Any) -> None:
-        sums = self._source.after()
-        if sums is None:
+        measured = self._gauge.after()
+        if measured is None:
             return
-        sums = self._shards.complete(sums)
-        weight_sq, dot, step_sq = sums
-        # a weight that is no longer finite has no η_eff, not one of zero
-        eff_lr = effective_lr(weight_sq, dot, step_sq) + 0 * (weight_sq + step_sq)
-        # Not every call is a step. Fused optimizers are told inside that a gradient overflowed, and do nothing;
-        # distributed checkpoints call a fresh optimizer with zero gradients at rate 0, to have its state made.
-        overflow = getattr(self.optimizer, "found_inf", None)
-        taken = self._always if overflow is None else (overflow.to(self._device, non_blocking=True) == 0).view(1)
-        lr = self.optimizer.param_groups[self._main].get("lr")
-        if at_hand(lr) == 0:
-            taken = taken & (self._grad_squares().sum() != 0)
-        rose, at_peak = self._peak.see(lr)
-        if rose:
-            self._tally.plateau.zero_()
-            self._tally.plateau_steps.zero_()
-        self._tally.add(eff_lr[None], alive=taken, on_plateau=self._flags[int(at_peak)])
         self._due = self._due or (self.log_every is not None and self._calls % self.log_every == 0)
         self._calls += 1
         if self._due:
-            self._log(sums, eff_lr, taken)
+            self._log(measured)
 
-    def _log(self, sums: Tensor, eff_lr: Tensor, taken: Tensor) -> None:
-        """Read one step back to the host; a skipped step is passed over, and the next one is logged for it."""
-        seen = statistics(sums, eff_lr, self._grad_squares(), *self._rates())
-        if not taken.item():
+    def _log(self, measured: Measured) -> None:
+        """Read one step back to the host; a call that was no step is passed over, and the next one logged for it."""
+        seen = self._gauge.statistics(measured)
+        if not measured.taken.item():
             return
         self._due = False
-        steps, mean, plateau = means(self._tally)
-        lr = self.optimizer.param_groups[self._main].get("lr")
-        lr = None if lr is None else float(lr)
-        self._peak.read(lr)
+        steps, mean, plateau = means(self._gauge.tally)
+        lr = None if self._gauge.lr is None else float(self._gauge.lr)
+        self._gauge.peak.read(lr)
         self.latest = Reading(
             step=steps - 1,
             lr=lr,
-            eff_lr=float(eff_lr.mean()),
+            eff_lr=float(measured.eff_lr.mean()),
             mean_eff_lr=mean,
             plateau_eff_lr=plateau,
             weights=self.weights,
@@ -152,22 +117,6 @@ class StepMonitor:
             if self._recording is not None:
                 self._recording.statistics(self.latest.step, self.weights, self.latest.values)
             self._outlets(self.latest.step, self.latest.metrics(self._per))
-
-    def _grad_squares(self) -> Tensor:
-        """‖g‖² of every watched weight, as the step saw it; after the step's own sums, whose buffer it takes."""
-        grads = [None if w.param.grad is None else local(w.param.grad) for w in self.watched]
-        return self._shards.complete(self._source.workspace.squares(grads))
-
-    def _rates(self) -> tuple[Tensor | None, Tensor | None]:
-        """Rate and decay share of every weight in Δ = −s·w − r·u; None for an optimizer that is not known."""
-        groups = self.optimizer.param_groups
-        apart = {g: decoupled(self.optimizer, groups[g]) for g in self._vectors.slices}
-        if any(known is None for known in apart.values()):
-            return None, None
-        lr = self._vectors.option("lr", groups, "lr")
-        decay = {g: float(groups[g]["weight_decay"]) * bool(apart[g]) for g in self._vectors.slices}
-        share = lr * self._vectors.vector("decay beside the update", decay)
-        return (lr if self._factors is None else lr * self._factors), share
 
     def log_next_step(self) -> None:
         """Log the next step too, whatever `log_every` says."""
@@ -192,21 +141,21 @@ class StepMonitor:
     @property
     def steps(self) -> int:
         """Steps really taken; the host waits for the device."""
-        return means(self._tally)[0]
+        return means(self._gauge.tally)[0]
 
     @property
     def mean_eff_lr(self) -> float:
         """Mean η_eff over every step so far and all watched weights; NaN before the first."""
-        return means(self._tally)[1]
+        return means(self._gauge.tally)[1]
 
     @property
     def plateau_eff_lr(self) -> float | None:
         """The same over the steps at the peak learning rate, or None where there is no plateau."""
-        return means(self._tally)[2]
+        return means(self._gauge.tally)[2]
 
     def memory(self) -> MemoryUse:
         """What the monitor keeps on this rank."""
-        return self._source.workspace.memory()
+        return self._gauge.memory
 
     # At the end
 
@@ -224,26 +173,18 @@ class StepMonitor:
         `params` counts the token embedding once and no position table; by default the model's. `lr` is the
         peak learning rate by default. `columns` are others of the runs table, such as batch_tokens or seed.
         """
-        extra = checked_columns(columns)
-        steps, mean, plateau = means(self._tally)
-        size = params if params is not None else self._sizes.get("params")
-        peak = lr if lr is not None else self._peak.value
-        if not steps or not peak:
-            raise InputError("finish: no step with a learning rate was seen", hint="call it after training")
-        if size is None:
-            raise InputError("finish: the number of parameters is not known", hint="give params=…, or the model")
-        row = {
-            "params": float(size),
+        steps, mean, plateau = means(self._gauge.tally)
+        peak = lr if lr is not None else self._gauge.peak.value
+        measured = {
             "tokens": float(tokens),
-            "lr": float(peak),
+            "lr": None if peak is None else float(peak),
             "loss": None if loss is None else float(loss),
             "mean_eff_lr": positive(mean),
             "plateau_eff_lr": positive(plateau),
             "steps": steps,
-            **({"params_nonembedding": x} if (x := self._sizes.get("params_nonembedding")) else {}),
-            **optimizer_columns(self.optimizer, self.optimizer.param_groups[self._main]),
-            **extra,
         }
+        group = self.optimizer.param_groups[main_group(self.watched)]
+        row = run_row(self.optimizer, group, self._sizes, {**columns, "params": params}, measured)
         table = runs_table([{**row, "run": self.run}])
         if is_first_rank():
             if self._recording is not None:
@@ -271,13 +212,13 @@ class StepMonitor:
         """Numbers and names alone: goes into a torch checkpoint or a JSON file. Writes what waits."""
         if self._recording is not None and is_first_rank():
             self._recording.flush()
-        tally = {name: float(value) for name, value in self._tally.tensors().items()}
+        tally = {name: float(value) for name, value in self._gauge.tally.tensors().items()}
         return {
             "run": self.run,
             "weights": content_id({"weights": self.weights}),
             "calls": self._calls,
             "due": self._due,
-            "peak_lr": self._peak.value,
+            "peak_lr": self._gauge.peak.value,
             "tally": tally,
         }
 
@@ -288,26 +229,14 @@ class StepMonitor:
                 f"the saved state is of other weights than the {len(self.weights)} watched here",
                 hint="give the same model, include, exclude and split as before",
             )
-        for name, tensor in self._tally.tensors().items():
+        for name, tensor in self._gauge.tally.tensors().items():
             tensor.fill_(state["tally"][name])
         self.run, self._calls, self._due = state["run"], state["calls"], state["due"]
-        self._peak.read(state["peak_lr"])
+        self._gauge.peak.read(state["peak_lr"])
         if self._recording is not None:
             self._recording = Recording(self._recording.study, self.run)
             if is_first_rank():
                 self._recording.resume(self.steps)
-
-
-def unwrapped(optimizer: Any) -> torch.optim.Optimizer:
-    """The torch optimizer inside what accelerate or Lightning wrap around it."""
-    while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
-        optimizer = inner
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise InputError(
-            f"StepMonitor: expected a torch.optim.Optimizer, got {type(optimizer).__name__}",
-            hint="give the optimizer whose step() moves the weights",
-        )
-    return optimizer
 
 
 def _check(*, mode: str, log_every: int | None, per: str) -> None:

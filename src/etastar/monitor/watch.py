@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +52,18 @@ class Selection:
 
     watched: tuple[Watched, ...]
     left_out: Mapping[str, str]
+
+
+def unwrapped(optimizer: Any) -> torch.optim.Optimizer:
+    """The torch optimizer inside what accelerate or Lightning wrap around it."""
+    while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
+        optimizer = inner
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InputError(
+            f"StepMonitor: expected a torch.optim.Optimizer, got {type(optimizer).__name__}",
+            hint="give the optimizer whose step() moves the weights; ForeignOptimizer wraps one that is not torch's",
+        )
+    return optimizer
 
 
 def select(
