@@ -176,16 +176,18 @@ def report(found: dict[str, Seen], model: Gpt, tokens: int, cuda: bool) -> None:
     count = sum(p.numel() for p in model.parameters())
     print(f"{where}, torch {torch.__version__}, {count / 1e6:.1f}M parameters, {tokens} tokens a step")
     print(
-        f"{'monitor':<12} {'step ms':>9} {'mean ms':>9} {'over':>8} {'optimizer ms':>13} {'peak GiB':>9} {'over':>8} {'bytes/param':>12}"
+        f"{'monitor':<12} {'step ms':>9} {'mean ms':>9} {'over':>8} {'optimizer ms':>13} {'over step':>10} {'peak GiB':>9} {'over':>8} {'bytes/param':>12}"
     )
     base = found["off"]
     missed = []
     for variant, seen in found.items():
         median, mean = statistics.median(seen.steps), statistics.mean(seen.steps)
         slower = median / statistics.median(base.steps) - 1
+        inside = statistics.median(seen.optimizer)
         larger = seen.peak / base.peak - 1 if base.peak else float("nan")
         print(
-            f"{variant:<12} {median:9.3f} {mean:9.3f} {slower:8.2%} {statistics.median(seen.optimizer):13.3f} "
+            f"{variant:<12} {median:9.3f} {mean:9.3f} {slower:8.2%} {inside:13.3f} "
+            f"{(inside - statistics.median(base.optimizer)) / statistics.median(base.steps):10.2%} "
             f"{seen.peak / 2**30:9.3f} {larger:8.2%} {seen.bytes_per_parameter:12.2f}"
         )
         if variant != "off":
