@@ -32,21 +32,31 @@ class Imported:
     table: pa.Table
     mapped: dict[str, str]  # contract name → the file's column
     notes: tuple[str, ...]
+    units: tuple[str, ...] = ()  # those of the notes that are guesses about units
 
 
 def read_runs(path: str | Path, *, mapping: dict[str, str] | None = None, where: str | None = None) -> Imported:
     """Read a runs file (or a study folder of Parquet parts) into the contract."""
-    frame, mapped, notes = understand(_read(Path(path)), mapping or {})
+    return runs_from_frame(read_frame(Path(path)), mapping or {}, where, foreign=not Path(path).is_dir())
+
+
+def runs_from_frame(
+    frame: pl.DataFrame, mapping: dict[str, str], where: str | None, *, foreign: bool = True
+) -> Imported:
+    """A table of runs under any names → the contract."""
+    found = understand(frame, mapping, foreign=foreign)
+    frame, notes = found.frame, found.notes
     if where is not None:
         frame, dropped = keep(frame, where)
         notes.append(f"--where kept {frame.height} rows and dropped {dropped}")
         if frame.height == 0:
             raise InputError(f"--where {where[:80]!r} keeps no row", hint=f"columns are {listed(frame.columns)}")
     conformed = conform_runs(_to_arrow(frame))
-    return Imported(conformed.table, mapped, (*notes, *conformed.notes))
+    return Imported(conformed.table, found.mapped, (*found.units, *notes, *conformed.notes), tuple(found.units))
 
 
-def _read(path: Path) -> pl.DataFrame:
+def read_frame(path: Path) -> pl.DataFrame:
+    """A table as it is in the file, or the parts of a study folder together."""
     try:
         if path.is_dir():
             return _read_folder(path)
@@ -125,7 +135,7 @@ def _read_folder(path: Path) -> pl.DataFrame:
     if not parts:
         raise InputError(f"{path}: no runs.parquet and no runs/*.parquet in the folder", hint="is it a study folder?")
     try:
-        return pl.concat([_read(part) for part in parts], how="diagonal_relaxed")
+        return pl.concat([read_frame(part) for part in parts], how="diagonal_relaxed")
     except pl.exceptions.PolarsError as error:
         raise InputError(
             f"{path}: its parts do not fit together: {str(error).splitlines()[0][:120]}",
