@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
 
 from etastar.errors import InputError
 from etastar.importers.expressions import compute, listed
+from etastar.importers.hparams import read_yaml
 from etastar.importers.units import guess_units, in_units, split_unit
 from etastar.records import REQUIRED, RUN_COLUMNS, RunStatus
 from etastar.scale import format_number, parse_number
@@ -80,7 +82,7 @@ def understand(frame: pl.DataFrame, mapping: dict[str, str], *, foreign: bool = 
     formulas = {name: text for name, text in mapping.items() if text not in given}
     columns = {name: column for name, column in mapping.items() if name not in formulas}
     frame, mapped = _rename(frame, columns, set(formulas), notes)
-    found = Understood(_numbers(frame, notes), mapped, notes)
+    found = Understood(as_numbers(frame, notes), mapped, notes)
     _named_units(found)
     for name, text in formulas.items():
         found.frame = compute(found.frame, name, text)
@@ -99,6 +101,8 @@ def parse_mapping(text: str | None) -> dict[str, str]:
     """ "params=N,tokens=D" → {"params": "N", "tokens": "D"}, checked against the contract's names."""
     if not text:
         return {}
+    if text.startswith("@"):
+        return parse_mapping(_mapping_file(Path(text[1:])))
     mapping: dict[str, str] = {}
     known = {c.name for c in RUN_COLUMNS} | {"step"}
     for item in _items(text):
@@ -115,6 +119,17 @@ def parse_mapping(text: str | None) -> dict[str, str]:
             raise InputError(f"--map: {name} is named twice", hint="give each name one column")
         mapping[name] = column
     return mapping
+
+
+def _mapping_file(path: Path) -> str:
+    """A YAML file of `NAME: COLUMN or expression`, as one would type it."""
+    try:
+        content = read_yaml(path)
+    except ValueError as error:
+        raise InputError(f"--map @{path}: {error}", hint="write lines like  params: N") from None
+    if not isinstance(content, dict) or not content:
+        raise InputError(f"--map @{path}: no file with lines of NAME: COLUMN", hint="write lines like  params: N")
+    return ",".join(f"{name}={value}" for name, value in content.items() if value is not None)
 
 
 def _items(text: str) -> list[str]:
@@ -171,7 +186,7 @@ def _rename(
     return frame.drop([c for c in drop if c in frame.columns]), mapped
 
 
-def _numbers(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
+def as_numbers(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
     """Numbers written as text: "nan", " 2", "707M", "2^-9". A column with other text stays as it is."""
     for name in _NUMBERS:
         if name not in frame.columns or frame[name].dtype != pl.String:

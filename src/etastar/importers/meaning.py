@@ -147,12 +147,11 @@ def _tokens(run: RawRun, asked: n.Settings, found: Meaning) -> None:
     if "steps" in found.values and "batch_tokens" in found.values:
         found.set("tokens", found.values["steps"] * found.values["batch_tokens"], "steps × batch_tokens")
     work, bare = asked.number(("total_flos",)), found.values.get("params_nonembedding")
-    if work is not None and bare and work.value > 0 and "tokens" not in found.values:
-        # the Trainer adds 6 × parameters without embeddings × tokens
-        found.set("tokens", round(work.value / (6 * bare)), "total_flos / (6 × parameters without embeddings)")
-        steps = asked.number(("global_step",)) or asked.number(n.NUMBERS["steps"])
-        if steps is not None and steps.value > 0:
-            found.set("batch_tokens", round(found.values["tokens"] / steps.value), "tokens / steps")
+    done = asked.number(("global_step",)) or asked.number(n.NUMBERS["steps"])
+    if work is not None and bare and done is not None and work.value > 0 and "tokens" not in found.values:
+        # the Trainer adds up 6 × parameters without embeddings × tokens; a crashed run did a part of them
+        found.set("batch_tokens", round(work.value / (6 * bare * done.value)), "total_flos / (6 × N × steps)")
+        found.set("tokens", found.values.get("steps", done.value) * found.values["batch_tokens"], "steps × batch_tokens")
 
 
 def _params(_run: RawRun, asked: n.Settings, found: Meaning) -> None:

@@ -51,7 +51,7 @@ def choose_loss(runs: tuple[RawRun, ...], mapped: str | None = None) -> LossChoi
     trained = sorted((c for c in counts if c.lower() in ranked), key=lambda c: (-counts[c], ranked[c.lower()]))
     training = trained[0] if trained else None
     if mapped is not None:
-        return LossChoice(mapped, tuple(c for c in order if c != mapped), mapped in candidates, training)
+        return LossChoice(mapped, tuple(c for c in order if c != mapped), True, training)
     if order:
         return LossChoice(order[0], tuple(order[1:]), True, training)
     return LossChoice(training, (), False, training)

@@ -33,6 +33,10 @@ class Imported:
     mapped: dict[str, str]  # contract name → the file's column
     notes: tuple[str, ...]
     units: tuple[str, ...] = ()  # those of the notes that are guesses about units
+    kind: str = "a table of runs"  # what the source was taken for
+    refused: tuple[tuple[str, str], ...] = ()  # (run, why)
+    problems: tuple[str, ...] = ()  # files, or parts of files, that could not be read
+    trajectories: pa.Table | None = None  # where the source holds any
 
 
 def read_runs(path: str | Path, *, mapping: dict[str, str] | None = None, where: str | None = None) -> Imported:
@@ -134,11 +138,16 @@ def _read_folder(path: Path) -> pl.DataFrame:
     parts = sorted([*path.glob("runs*.parquet"), *path.glob("runs/*.parquet")])
     if not parts:
         raise InputError(f"{path}: no runs.parquet and no runs/*.parquet in the folder", hint="is it a study folder?")
+    return read_frames(parts, path)
+
+
+def read_frames(paths: list[Path], shown: Path) -> pl.DataFrame:
+    """Several tables as one, their columns by name."""
     try:
-        return pl.concat([read_frame(part) for part in parts], how="diagonal_relaxed")
+        return pl.concat([read_frame(path) for path in paths], how="diagonal_relaxed")
     except pl.exceptions.PolarsError as error:
         raise InputError(
-            f"{path}: its parts do not fit together: {str(error).splitlines()[0][:120]}",
+            f"{shown}: its parts do not fit together: {str(error).splitlines()[0][:120]}",
             hint="every part must give a column the same type",
         ) from None
 

@@ -9,7 +9,6 @@ that Hugging Face's Trainer writes as text.
 from __future__ import annotations
 
 import json
-import math
 import re
 import struct
 from pathlib import Path
@@ -32,7 +31,7 @@ _TIMESTAMP = re.compile(r"\d{9,11}(\.\d+)?$")  # what add_hparams calls the fold
 def read_tensorboard(paths: list[Path], root: Path) -> Gathered:
     """All runs of some event files, one for each folder."""
     folders: dict[Path, list[Path]] = {}
-    for path in sorted(paths, key=lambda path: (path.parent, path.name)):
+    for path in sorted(paths, key=_written):
         parent = path.parent
         # add_hparams makes a folder of its own, named by the time, inside the run's
         home = parent.parent if _TIMESTAMP.match(parent.name) and parent != root else parent
@@ -48,6 +47,13 @@ def read_tensorboard(paths: list[Path], root: Path) -> Gathered:
         run.status = next((part.status for part in reversed(parts) if part.status is not None), None)
         runs.append(run)
     return Gathered(KIND, tuple(runs))
+
+
+def _written(path: Path) -> tuple[Path, int, int, str]:
+    """In the order of writing: events.out.tfevents.SECONDS.HOST.PROCESS.COUNT."""
+    _, _, rest = path.name.partition("tfevents.")
+    numbers = [int(part) for part in rest.split(".") if part.isdigit() and len(part) < 19]
+    return path.parent, numbers[0] if numbers else 0, numbers[-1] if len(numbers) > 1 else 0, path.name
 
 
 def _read(path: Path, shown: str, name: str) -> RawRun:
@@ -89,7 +95,7 @@ def _value(run: RawRun, message: bytes, step: int, time: float) -> None:
         if field.number == 1:
             tag = field.text
         elif field.number == 2:
-            scalar = _short(field.real)
+            scalar = field.real
         elif field.number == 8:
             tensor = list(fields(field.data))
         elif field.number == 9:
@@ -102,17 +108,6 @@ def _value(run: RawRun, message: bytes, step: int, time: float) -> None:
         run.add(tag, step, time, value)
 
 
-def _short(value: float) -> float:
-    """A float32 as the decimal number that was meant: 2.9, not 2.9000000953674316."""
-    if not math.isfinite(value):
-        return value
-    for digits in range(6, 10):
-        near = float(f"{value:.{digits}g}")
-        if struct.pack("<f", near) == struct.pack("<f", value):
-            return near
-    return value
-
-
 def _one(tensor: list[Field]) -> float | None:
     """The value of a tensor that holds one float or double."""
     kind = next((f.signed for f in tensor if f.number == 1), 0)
@@ -122,7 +117,7 @@ def _one(tensor: list[Field]) -> float | None:
     for field in tensor:
         if field.number in (4, listed):  # the raw content, or a list of values
             values = packed(field, wire)
-            return (_short(values[0]) if kind == _FLOAT else values[0]) if len(values) == 1 else None
+            return values[0] if len(values) == 1 else None
     return None
 
 
