@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tarfile
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +90,16 @@ def write_trackio(runs: list[Logical], folder: Path) -> None:
         opened.finish()  # Trackio keeps no word of how a run ended
 
 
+def write_trackio_parquet(runs: list[Logical], folder: Path) -> None:
+    """The files that Trackio syncs to a Space, without the database."""
+    write_trackio(runs, folder)
+    from trackio.sqlite_storage import SQLiteStorage
+
+    SQLiteStorage.export_to_parquet()
+    for path in folder.glob("*.db*"):
+        path.unlink()
+
+
 def write_trainer(runs: list[Logical], folder: Path) -> None:
     """A real Trainer on a real (tiny) GPT-2; what is logged is the script's."""
     import torch
@@ -126,6 +138,9 @@ def write_trainer(runs: list[Logical], folder: Path) -> None:
             script.trainer.train(resume_from_checkpoint=resume)
             resume = str(folder / run.name / "checkpoint-12")
         if not run.crashes:
+            with torch.no_grad():  # nobody looks at the weights, and zeros pack well
+                for weight in script.trainer.model.parameters():
+                    weight.zero_()
             script.trainer.save_model()
             script.trainer.save_state()
 
@@ -142,6 +157,31 @@ def write_lightning(runs: list[Logical], folder: Path, kind: str) -> None:
         logger.finalize("success")
 
 
+def write_golden(folder: Path) -> None:
+    """A few runs by every library, packed: what the default tests read."""
+    few = ["größe-λ-🦊-9", "diverged", "norms", "crashed at half time"]
+    for library in LIBRARIES:
+        wanted = few[:-1] if library == "trainer" else few  # a crashed Trainer leaves weights that do not pack
+        with tempfile.TemporaryDirectory() as scratch:
+            logs = Path(scratch) / "logs"
+            subprocess.run([sys.executable, __file__, library, str(logs), *wanted], check=True, stdout=subprocess.DEVNULL)
+            with tarfile.open(folder / f"{library}.tar.xz", "w:xz", preset=9) as archive:
+                for path in sorted(logs.rglob("*")):
+                    if path.is_file() and _needed(path.relative_to(logs)):
+                        archive.add(path, str(path.relative_to(logs)), filter=_anonymous)
+
+
+def _needed(path: Path) -> bool:
+    aside = ("files", "logs", "tmp", "artifacts", "tags")
+    return path.suffix not in (".bin", ".pt", ".pth", ".lock", ".log") and not set(path.parts[:-1]) & set(aside) and "checkpoint-" not in str(path)  # fmt: skip
+
+
+def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = entry.mtime = 0
+    entry.uname = entry.gname = ""
+    return entry
+
+
 WRITERS = {
     "wandb": write_wandb,
     "wandb-one": write_one_wandb,
@@ -149,6 +189,7 @@ WRITERS = {
     "mlflow-sqlite": lambda runs, folder: write_mlflow(runs, f"sqlite:///{folder / 'mlflow.db'}"),
     "mlflow-files": lambda runs, folder: write_mlflow(runs, (folder / "mlruns").as_uri()),
     "trackio": write_trackio,
+    "trackio-parquet": write_trackio_parquet,
     "trainer": write_trainer,
     "lightning-csv": lambda runs, folder: write_lightning(runs, folder, "csv"),
     "lightning-tensorboard": lambda runs, folder: write_lightning(runs, folder, "tensorboard"),
@@ -161,4 +202,7 @@ if __name__ == "__main__":
     library, target, *wanted = sys.argv[1:]
     chosen = [run for run in RUNS if not wanted or run.name in wanted]
     Path(target).mkdir(parents=True, exist_ok=True)
-    WRITERS[library](chosen, Path(target).resolve())
+    if library == "golden":
+        write_golden(Path(target).resolve())
+    else:
+        WRITERS[library](chosen, Path(target).resolve())
