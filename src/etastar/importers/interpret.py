@@ -7,7 +7,7 @@ expression over them. A run that lacks what the contract needs is refused by nam
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -19,7 +19,7 @@ from etastar.importers.expressions import compute, keep, listed
 from etastar.importers.meaning import Meaning, meaning_of
 from etastar.importers.names import LR_METRICS, NUMBERS
 from etastar.importers.outcome import EffLr, LossChoice, choose_loss, eff_lr_of, status_of
-from etastar.importers.raw import Gathered, RawRun
+from etastar.importers.raw import Gathered, RawRun, cleaned
 from etastar.importers.tables import Imported
 from etastar.importers.traces import trajectories_table
 from etastar.records import REQUIRED, RUN_COLUMNS, RUN_SCHEMA, RunStatus, conform_runs
@@ -46,6 +46,7 @@ def interpret(gathered: Gathered, mapping: dict[str, str], where: str | None = N
             f"{gathered.kind}: no run could be read" + "".join(f"; {said}" for said in gathered.problems[:3]),
             hint="is the source whole, and does it hold finished runs?",
         )
+    gathered = replace(gathered, runs=tuple(cleaned(run) for run in gathered.runs))
     choice = choose_loss(gathered.runs, _mapped_metric(gathered.runs, mapping))
     read = [_read(raw, name) for raw, name in zip(gathered.runs, _unique(gathered.runs), strict=True)]
     frame = _frame(read, choice)

@@ -92,7 +92,11 @@ def _lines(run: RawRun, path: Path) -> None:
     """Row by row, so that a torn last line costs itself alone."""
     bad = 0
     with path.open(encoding="utf-8", errors="replace", newline="") as lines:
-        header = [name.strip().strip('"') for name in lines.readline(2**20).rstrip("\r\n").split(",")]
+        first = lines.readline(2**20)
+        header = [name.strip().strip('"') for name in first.rstrip("\r\n").split(",")]
+        if not first.endswith("\n"):
+            run.problems.append(f"{run.source}: ends within its header")
+            return
         place = header.index("step") if "step" in header else -1
         for line in lines:
             cells = line.rstrip("\r\n").split(",")

@@ -26,6 +26,7 @@ def read_mlflow_database(path: Path, root: Path) -> Gathered:
     """All runs of an MLflow database that are not deleted."""
     shown = relative(path, root)
     database = Database(path, shown)
+    database.require("metrics")
     runs: dict[str, RawRun] = {}
     deleted = 0
     experiments = dict(database.rows("experiments", ("experiment_id", "name")))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +125,22 @@ def log_row(run: RawRun, row: Mapping[str, Any], step: int, time: float) -> None
     for name, value in row.items():
         if name not in STEP_METRICS and (found := number(value)) is not None:
             run.add(name, step, time, found)
+
+
+def printable(text: str) -> str:
+    """Text without what terminals obey and tables cannot hold: control characters, halves of characters."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def cleaned(run: RawRun) -> RawRun:
+    """The same run with names and texts that can be shown and kept."""
+    config = {
+        printable(name): printable(value) if isinstance(value, str) else value for name, value in run.config.items()
+    }
+    metrics = {printable(name): series for name, series in run.metrics.items()}
+    texts = {"id": printable(run.id), "name": printable(run.name), "source": printable(run.source)}
+    lists = {"problems": [*map(printable, run.problems)], "notes": [*map(printable, run.notes)]}
+    return replace(run, config=config, metrics=metrics, **texts, **lists)
 
 
 def combine(parts: Iterable[RawRun]) -> RawRun:

@@ -58,6 +58,11 @@ class Database:
         except (sqlite3.Error, OverflowError) as error:
             self.problems.append(f"{self.shown}: table {table} is damaged after {count} rows ({error})")
 
+    def require(self, table: str) -> None:
+        """Name it where a table is not there at all."""
+        if self._connection is not None and not self.columns(table):
+            self.problems.append(f"{self.shown}: holds no table {table}")
+
     def close(self) -> None:
         """Close the file."""
         if self._connection is not None:

@@ -24,6 +24,7 @@ def read_trackio_database(path: Path, root: Path) -> Gathered:
     """All runs of a project's database."""
     shown = relative(path, root)
     database = Database(path, shown)
+    database.require("metrics")
     runs: dict[str, RawRun] = {}
     bad = 0
     for identity, name, text in database.rows("configs", ("run_id", "run_name", "config")):
@@ -63,7 +64,7 @@ def is_trackio_parquet(path: Path) -> bool:
     """Are these the columns of a synced project?"""
     try:
         names = set(pq.read_schema(path).names)
-    except (OSError, pa.ArrowException):
+    except (OSError, ValueError, pa.ArrowException):
         return False
     return {"run_name", "step", "timestamp"} <= names
 
@@ -73,7 +74,7 @@ def _rows(path: Path, root: Path, problems: list[str]) -> list[dict[str, Any]]:
         return []
     try:
         return pq.ParquetFile(path).read().to_pylist()
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         said = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
         problems.append(f"{relative(path, root)}: cannot be read as Parquet ({said})")
         return []

@@ -60,6 +60,7 @@ def _read(path: Path, shown: str) -> RawRun:
         run.problems.append(f"{shown}: cannot be read ({error.strerror})")
     if not ended:
         run.status = RunStatus.CRASHED
+        summary.clear()  # it runs ahead of the history, which may be cut off
     # what was set on the summary alone has no step of its own
     for name, value in flatten(summary).items():
         if not name.startswith("_") and name not in run.metrics and (found := number(value)) is not None:
