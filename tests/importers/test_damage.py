@@ -62,7 +62,9 @@ def test_every_truncation_keeps_what_is_before_it(kind: str, tmp_path: Path) -> 
     whole = points(read([path], folder))
     counts = []
     quiet = 0
-    for length in range(len(content)):
+    # every byte of the first and the last records, where they begin and end differently; every seventh between
+    edge = 700
+    for length in (n for n in range(len(content)) if n < edge or n > len(content) - edge or n % 7 == 0):
         path.write_bytes(content[:length])
         found = read([path], folder)
         for key, series in points(found).items():
@@ -98,7 +100,7 @@ def test_a_torn_metric_file_of_mlflow(tmp_path: Path) -> None:
     path = next(p for p in folder.rglob("metrics/loss"))
     content = path.read_bytes()
     run = path.parents[1]
-    for length in range(len(content)):
+    for length in range(0, len(content), 3):
         path.write_bytes(content[:length])
         (found,) = read_mlruns([run], folder).runs
         lines = content[:length].count(b"\n")
@@ -107,7 +109,7 @@ def test_a_torn_metric_file_of_mlflow(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_flipped_bytes_raise_nothing_else(kind: str, tmp_path_factory: pytest.TempPathFactory, data) -> None:
     folder = unpack(kind, tmp_path_factory.mktemp(kind))

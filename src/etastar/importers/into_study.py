@@ -76,6 +76,12 @@ def plan_import(imported: Imported, source: str, study: Path) -> ImportPlan:
 
 def carry_out(plan: ImportPlan, imported: Imported, source: str) -> None:
     """Write the parts, each whole or not at all: trajectories first, so that a run never lacks its own."""
+    try:
+        plan.study.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"--to {plan.study}: cannot be made ({error.strerror})", hint="name a folder where you may write"
+        ) from None
     if plan.trajectories is not None:
         write_trajectories(plan.study, plan.trajectories, plan.part)
     if plan.runs.num_rows:

@@ -18,6 +18,9 @@ _STATES = {"finished": RunStatus.FINISHED}
 
 def read_wandb_api(address: str) -> Gathered:
     """All runs of ENTITY/PROJECT, or the one of ENTITY/PROJECT/RUN."""
+    parts = [part for part in address.strip("/").split("/") if part]
+    if len(parts) not in (2, 3):
+        raise InputError(f"wandb:{address[:80]}: is not ENTITY/PROJECT or ENTITY/PROJECT/RUN", hint="wandb:me/my-sweep")
     try:
         import wandb
     except ImportError:
@@ -25,9 +28,6 @@ def read_wandb_api(address: str) -> Gathered:
             f"wandb:{address}: the package wandb is not installed",
             hint="pip install wandb, or give a folder of .wandb files, which needs no package",
         ) from None
-    parts = [part for part in address.strip("/").split("/") if part]
-    if len(parts) not in (2, 3):
-        raise InputError(f"wandb:{address[:80]}: is not ENTITY/PROJECT or ENTITY/PROJECT/RUN", hint="wandb:me/my-sweep")
     try:
         # what goes wrong on the way: wandb's own errors, and those of the network below it
         api: Any = wandb.Api(timeout=60)

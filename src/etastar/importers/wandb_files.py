@@ -7,6 +7,7 @@ its exit. A run without an exit record did not finish. A resumed run has several
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from etastar.records import RunStatus
 KIND = "W&B run files"
 # numbers of the fields of a record, and of an item of a configuration, summary or history
 _HISTORY, _SUMMARY, _CONFIG, _RUN, _EXIT = 2, 3, 5, 17, 18
+_DIGITS = (*(bytes([c]) for c in b"0123456789-"),)
+_MOST_SUMMARIES = 1000  # there is one for every row of the history: the first and the last are looked at
 _KEY, _NESTED_KEY, _INTEGER, _NUMBER, _TEXT, _JSON, _VALUE_JSON = 1, 2, 5, 6, 7, 8, 16
 
 
@@ -45,7 +48,7 @@ def read_wandb_files(paths: list[Path], root: Path) -> Gathered:
 
 def _read(path: Path, shown: str) -> RawRun:
     run = RawRun(id="", name="", source=shown)
-    summary: dict[str, Any] = {}
+    summaries: tuple[list[bytes], deque[bytes]] = ([], deque(maxlen=_MOST_SUMMARIES))
     ended = False
     try:
         for record in wandb_records(path):
@@ -53,22 +56,32 @@ def _read(path: Path, shown: str) -> RawRun:
                 run.problems.append(f"{shown}: {record}")
                 continue
             try:
-                ended |= _record(run, summary, record)
+                ended |= _record(run, summaries, record)
             except WireError as error:
                 run.problems.append(f"{shown}: a record cannot be understood ({error})")
     except OSError as error:
         run.problems.append(f"{shown}: cannot be read ({error.strerror})")
     if not ended:
         run.status = RunStatus.CRASHED
-        summary.clear()  # it runs ahead of the history, which may be cut off
-    # what was set on the summary alone has no step of its own
-    for name, value in flatten(summary).items():
-        if not name.startswith("_") and name not in run.metrics and (found := number(value)) is not None:
-            run.add(name, run.last_step, 0.0, found)
+    else:  # a summary runs ahead of the history, which may be cut off
+        _summarize(run, [*summaries[0], *summaries[1]])
     return run
 
 
-def _record(run: RawRun, summary: dict[str, Any], record: bytes) -> bool:
+def _summarize(run: RawRun, messages: list[bytes]) -> None:
+    """What was set on the summary alone has no step of its own: the last one."""
+    summary: dict[str, Any] = {}
+    for message in messages:
+        try:
+            summary.update(_items(message))
+        except WireError as error:
+            run.problems.append(f"{run.source}: a summary cannot be understood ({error})")
+    for name, value in flatten(summary).items():
+        if not name.startswith("_") and name not in run.metrics and (found := number(value)) is not None:
+            run.add(name, run.last_step, 0.0, found)
+
+
+def _record(run: RawRun, summaries: tuple[list[bytes], deque[bytes]], record: bytes) -> bool:
     """Take what a record says; True where it is the exit."""
     ended = False
     for field in fields(record):
@@ -79,7 +92,7 @@ def _record(run: RawRun, summary: dict[str, Any], record: bytes) -> bool:
         elif field.number == _HISTORY:
             _history(run, field.data)
         elif field.number == _SUMMARY:
-            summary.update(_items(field.data))
+            (summaries[0] if len(summaries[0]) < _MOST_SUMMARIES else summaries[1]).append(field.data)
         elif field.number == _EXIT:
             code = next((f.signed for f in fields(field.data) if f.number == 1), 0)
             run.status = RunStatus.CRASHED if code else RunStatus.FINISHED
@@ -142,7 +155,7 @@ def _value(part: Field, before: Any) -> Any:
         return part.text
     if part.number in (_JSON, _VALUE_JSON) and len(part.data) <= LONGEST_TEXT:
         try:
-            return json.loads(part.text)
+            return float(part.data) if part.data[:1] in _DIGITS and b"." in part.data else json.loads(part.data)
         except (ValueError, RecursionError):
             return None
     return before

@@ -65,25 +65,33 @@ def fields(message: bytes) -> Iterator[Field]:
     """The fields of a message, in order; `WireError` where the bytes stop making sense."""
     place, end = 0, len(message)
     while place < end:
-        key, place = _varint(message, place)
+        key = message[place]  # nearly all keys and lengths are one byte long
+        place += 1
+        if key >= 0x80:
+            key, place = _varint(message, place - 1)
         number, kind = key >> 3, key & 7
         if number == 0:
             raise WireError("field number 0")
-        if kind == 0:
-            value, place = _varint(message, place)
-            yield Field(number, kind, value)
-            continue
         if kind == 2:
-            length, place = _varint(message, place)
+            length = message[place] if place < end else 0x80
+            place += 1
+            if length >= 0x80:
+                length, place = _varint(message, place - 1)
+            if length > end - place:
+                raise WireError(f"a field of {length} bytes where {end - place} are left")
+            yield Field(number, 2, message[place : place + length])
+            place += length
+        elif kind == 0:
+            value, place = _varint(message, place)
+            yield Field(number, 0, value)
         elif kind in (1, 5):
             length = 8 if kind == 1 else 4
+            if length > end - place:
+                raise WireError(f"a number of {length} bytes where {end - place} are left")
+            yield Field(number, kind, int.from_bytes(message[place : place + length], "little"))
+            place += length
         else:
             raise WireError(f"wire type {kind}")
-        if length > end - place:
-            raise WireError(f"a field of {length} bytes where {end - place} are left")
-        piece = message[place : place + length]
-        place += length
-        yield Field(number, kind, piece if kind == 2 else int.from_bytes(piece, "little"))
 
 
 def packed(field: Field, kind: int) -> list[float]:
