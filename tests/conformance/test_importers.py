@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "importers"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "importers"))
 
 from logical_runs import REFUSED, expected, expected_losses
 from write_runs import LIBRARIES
@@ -26,6 +25,7 @@ from etastar.store import read_runs, read_trajectories
 from etastar.store.verify import verify_files
 
 pytestmark = pytest.mark.trackers
+ROOT = Path(__file__).parents[2]
 PYTHON = Path(os.environ.get("ETASTAR_TRACKERS_PYTHON", ROOT / ".venv-trackers" / "bin" / "python"))
 
 

@@ -112,8 +112,6 @@ def expected_losses() -> dict[str, list[tuple[int, float | None, float | None]]]
     for run in RUNS:
         if run.name in REFUSED:
             continue
-        by_step: dict[int, dict[str, float]] = {}
-        for step, row in run.rows:
-            by_step[step] = row
+        by_step = dict(run.rows)
         found[run.name] = [(s, row.get("loss"), row.get("eval/loss")) for s, row in sorted(by_step.items())]
     return found

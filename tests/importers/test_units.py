@@ -27,7 +27,9 @@ def test_units_in_names(name, parts) -> None:
 
 
 def test_a_unit_in_a_name_is_taken_at_its_word(tmp_path) -> None:
-    found = read_source(table(tmp_path, params_M=[124.0, 350.0], tokens_B=[2.5, 5.0], log2_lr=[-9, -10], loss=[3.0, 2.9]))
+    found = read_source(
+        table(tmp_path, params_M=[124.0, 350.0], tokens_B=[2.5, 5.0], log2_lr=[-9, -10], loss=[3.0, 2.9])
+    )
     assert found.table["params"].to_pylist() == [124e6, 350e6]
     assert found.table["tokens"].to_pylist() == [2.5e9, 5e9]
     assert found.table["lr"].to_pylist() == [2.0**-9, 2.0**-10]
@@ -74,7 +76,7 @@ def test_expressions(tmp_path) -> None:
 
 
 def test_commas_inside_brackets_and_quotes_do_not_split() -> None:
-    assert parse_mapping("lr=power(2, k),loss=\"a,b\"") == {"lr": "power(2, k)", "loss": '"a,b"'}
+    assert parse_mapping('lr=power(2, k),loss="a,b"') == {"lr": "power(2, k)", "loss": '"a,b"'}
 
 
 def test_a_mapping_file(tmp_path) -> None:

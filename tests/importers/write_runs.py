@@ -84,7 +84,9 @@ def write_trackio(runs: list[Logical], folder: Path) -> None:
     import trackio
 
     for run in runs:
-        opened = trackio.init(project="η-sweep", name=run.name, config=run.config, auto_log_gpu=False, auto_log_cpu=False)
+        opened = trackio.init(
+            project="η-sweep", name=run.name, config=run.config, auto_log_gpu=False, auto_log_cpu=False
+        )
         for step, row in run.rows:
             opened.log(row, step=step)
         opened.finish()  # Trackio keeps no word of how a run ended
@@ -114,7 +116,7 @@ def write_trainer(runs: list[Logical], folder: Path) -> None:
             self.crashes = run.crashes
             self.trainer: Any = None
 
-        def on_step_end(self, args, state, control, **_):  # noqa: ANN001, ANN003
+        def on_step_end(self, args, state, control, **_):
             while self.rows and self.rows[0][0] == state.global_step:
                 self.trainer.log(dict(self.rows.pop(0)[1]))
             following = self.rows[0][0] if self.rows else None
@@ -164,7 +166,9 @@ def write_golden(folder: Path) -> None:
         wanted = few[:-1] if library == "trainer" else few  # a crashed Trainer leaves weights that do not pack
         with tempfile.TemporaryDirectory() as scratch:
             logs = Path(scratch) / "logs"
-            subprocess.run([sys.executable, __file__, library, str(logs), *wanted], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                [sys.executable, __file__, library, str(logs), *wanted], check=True, stdout=subprocess.DEVNULL
+            )
             with tarfile.open(folder / f"{library}.tar.xz", "w:xz", preset=9) as archive:
                 for path in sorted(logs.rglob("*")):
                     if path.is_file() and _needed(path.relative_to(logs)):

@@ -101,7 +101,9 @@ def load(
     table, notes = imported.table, [*imported.notes, *(f"{said}" for said in imported.problems)]
     notes += [f"run {run!r} left out: {why}" for run, why in imported.refused[:MOST_REFUSALS]]
     if len(imported.refused) > MOST_REFUSALS:
-        notes.append(f"{len(imported.refused) - MOST_REFUSALS} more runs left out; `etastar import --dry-run` lists them")
+        notes.append(
+            f"{len(imported.refused) - MOST_REFUSALS} more runs left out; `etastar import --dry-run` lists them"
+        )
     if fit_where is not None:
         before = table.num_rows
         table = keep_runs(table, fit_where)

@@ -34,7 +34,7 @@ _Plain.add_multi_constructor("", _bare)
 def plain_yaml(text: str) -> Any:
     """YAML as plain data; ValueError where it is none."""
     try:
-        return yaml.load(text, Loader=_Plain)  # noqa: S506 (a SafeLoader that knows no objects)
+        return yaml.load(text, Loader=_Plain)
     except (yaml.YAMLError, RecursionError, TypeError) as error:
         raise ValueError(str(error).splitlines()[0][:120] if str(error) else type(error).__name__) from None
 

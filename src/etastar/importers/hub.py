@@ -7,6 +7,7 @@ are not recognised are given with `--map`, or with a mapping file: `--map @mappi
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,12 @@ def read_hub(name: str) -> list[Path]:
     if name.count("/") != 1 or not all(name.split("/")):
         raise InputError(f"hf:{name[:80]}: is not OWNER/DATASET, and no folder", hint="hf:OWNER/LR-Transfer-Trajectory")
     try:
-        import huggingface_hub
+        hub: Any = importlib.import_module("huggingface_hub")
     except ImportError:
         raise InputError(
             f"hf:{name}: the package huggingface_hub is not installed",
             hint="pip install huggingface_hub, or download the files and give their folder",
         ) from None
-    hub: Any = huggingface_hub
     try:
         patterns = [f"*{ending}" for ending in _ENDINGS]
         folder = hub.snapshot_download(name, repo_type="dataset", allow_patterns=patterns)

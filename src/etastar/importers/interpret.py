@@ -218,11 +218,15 @@ def _notes(read: list[_Read], choice: LossChoice) -> list[str]:
         said += f"; also logged: {listed(list(choice.others))} (--map loss=NAME)" if choice.others else ""
         notes.append(said)
         if not choice.validation:
-            notes.append("no validation loss was logged: the training loss stands in, which is noisier and not after it")
+            notes.append(
+                "no validation loss was logged: the training loss stands in, which is noisier and not after it"
+            )
     for one in read:
         again = sum(series.rewritten for series in one.raw.metrics.values())
         if again:
-            notes.append(f"{one.name}: {again} values of earlier writes were overtaken by a restart: the later write wins")
+            notes.append(
+                f"{one.name}: {again} values of earlier writes were overtaken by a restart: the later write wins"
+            )
         notes += [f"{one.name}: {said}" for said in one.raw.notes]
     guessed = Counter(one.eff_lr.origin.partition(" over ")[0] for one in read if one.eff_lr.approximate)
     notes += [f"mean_eff_lr of {count} runs is {origin}" for origin, count in guessed.items()]

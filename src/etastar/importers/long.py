@@ -26,7 +26,9 @@ def long_columns(frame: pl.DataFrame, mapping: Mapping[str, str]) -> tuple[str, 
     plain = {name.lower(): name for name in reversed(frame.columns)}
     step = mapping.get("step") or next((plain[name] for name in STEPS if name in plain), None)
     run = mapping.get("run") or next((plain[name] for name in RUNS if name in plain), None)
-    if run not in frame.columns or step not in frame.columns or not frame[step].dtype.is_numeric():
+    if run is None or step is None or run not in frame.columns or step not in frame.columns:
+        return None
+    if not frame[step].dtype.is_numeric():
         return None
     if frame[run].null_count() or frame[run].dtype.is_nested() or frame[run].n_unique() == frame.height:
         return None

@@ -151,7 +151,9 @@ def _tokens(run: RawRun, asked: n.Settings, found: Meaning) -> None:
     if work is not None and bare and done is not None and work.value > 0 and "tokens" not in found.values:
         # the Trainer adds up 6 × parameters without embeddings × tokens; a crashed run did a part of them
         found.set("batch_tokens", round(work.value / (6 * bare * done.value)), "total_flos / (6 × N × steps)")
-        found.set("tokens", found.values.get("steps", done.value) * found.values["batch_tokens"], "steps × batch_tokens")
+        found.set(
+            "tokens", found.values.get("steps", done.value) * found.values["batch_tokens"], "steps × batch_tokens"
+        )
 
 
 def _params(_run: RawRun, asked: n.Settings, found: Meaning) -> None:

@@ -189,5 +189,7 @@ def _files(folder: Path) -> list[Path]:
         if path.is_file():
             found.append(path)
             if len(found) > _MOST_FILES:
-                raise InputError(f"{folder}: holds more than {_MOST_FILES} files", hint="point at the folder of the runs")
+                raise InputError(
+                    f"{folder}: holds more than {_MOST_FILES} files", hint="point at the folder of the runs"
+                )
     return sorted(found)

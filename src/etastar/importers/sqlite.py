@@ -33,7 +33,7 @@ class Database:
                     rows = connection.execute(f'PRAGMA table_info("{quoted}")').fetchall()
                     self._tables[str(name)] = [str(row[1]) for row in rows]
                 return connection
-            except (sqlite3.Error, OverflowError) as error:
+            except (sqlite3.Error, OverflowError, ValueError) as error:
                 said = str(error)
                 if connection is not None:
                     connection.close()
@@ -55,7 +55,7 @@ class Database:
             for row in self._connection.execute(f'SELECT {asked} FROM "{table}" ORDER BY rowid'):
                 count += 1
                 yield row
-        except (sqlite3.Error, OverflowError) as error:
+        except (sqlite3.Error, OverflowError, ValueError) as error:
             self.problems.append(f"{self.shown}: table {table} is damaged after {count} rows ({error})")
 
     def require(self, table: str) -> None:

@@ -19,7 +19,12 @@ def trajectories_table(runs: list[tuple[str, RawRun, EffLr]], choice: LossChoice
     columns: dict[str, list[Any]] = {name: [] for name in _SCHEMA.names}
     for name, raw, eff_lr in runs:
         rows = {key: dict(row) for key, row in eff_lr.rows.items()}
-        _along(rows, raw, choice.training if choice.training != choice.metric or not choice.validation else None, "train_loss")
+        _along(
+            rows,
+            raw,
+            choice.training if choice.training != choice.metric or not choice.validation else None,
+            "train_loss",
+        )
         _along(rows, raw, choice.metric if choice.validation else None, "val_loss")
         _along(rows, raw, next((key for key in raw.metrics if key.lower() in GRAD_NORM), None), "grad_norm")
         for (step, weight), row in sorted(rows.items(), key=lambda item: (item[0][0], item[0][1] or "")):

@@ -56,7 +56,9 @@ def read_trackio_parquet(path: Path, root: Path) -> Gathered:
         step = row.get("step")
         if isinstance(step, int):
             content = {name: value for name, value in row.items() if name not in _OWN}
-            log_row(_run(runs, row.get("run_id"), row.get("run_name"), shown), content, step, _seconds(row["timestamp"]))
+            log_row(
+                _run(runs, row.get("run_id"), row.get("run_name"), shown), content, step, _seconds(row["timestamp"])
+            )
     return Gathered(KIND, tuple(runs.values()), tuple(problems))
 
 

@@ -18,7 +18,9 @@ _SCALES = {
     "b": 1e9, "bn": 1e9, "billion": 1e9, "billions": 1e9, "g": 1e9, "t": 1e12, "trillion": 1e12, "trillions": 1e12,
 }  # fmt: skip
 _SCALED = re.compile(rf"^(?P<base>.+?)(?:_in)?[_.\[(]+(?P<unit>{'|'.join(_SCALES)})[\])]?$")
-_LOGARITHM = re.compile(r"^(?:(?P<before>log2|log10|ln)[_.(]?(?P<first>.+?)\)?|(?P<second>.+?)_(?P<after>log2|log10|ln))$")
+_LOGARITHM = re.compile(
+    r"^(?:(?P<before>log2|log10|ln)[_.(]?(?P<first>.+?)\)?|(?P<second>.+?)_(?P<after>log2|log10|ln))$"
+)
 _BASES = {"log2": 2.0, "log10": 10.0, "ln": float(np.e)}
 _SMALL = 1e5  # no training run has fewer tokens, and no language model fewer parameters
 _TOKENS_PER_PARAMETER = (0.3, 3000.0)

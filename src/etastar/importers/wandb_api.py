@@ -6,6 +6,7 @@ WANDB_API_KEY, WANDB_BASE_URL). A run folder on disk needs neither: see `wandb_f
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from etastar.errors import InputError
@@ -22,7 +23,7 @@ def read_wandb_api(address: str) -> Gathered:
     if len(parts) not in (2, 3):
         raise InputError(f"wandb:{address[:80]}: is not ENTITY/PROJECT or ENTITY/PROJECT/RUN", hint="wandb:me/my-sweep")
     try:
-        import wandb
+        wandb: Any = importlib.import_module("wandb")
     except ImportError:
         raise InputError(
             f"wandb:{address}: the package wandb is not installed",
