@@ -75,6 +75,14 @@ def test_expressions(tmp_path) -> None:
     assert found.mapped["tokens"] == "params*20*chinchilla"
 
 
+def test_a_renamed_column_still_counts_under_its_own_name(tmp_path) -> None:
+    path = table(tmp_path, N=[1e8], iters=[100], lr=[1e-3], loss=[3.0])
+    found = read_source(path, mapping=parse_mapping("steps=iters,tokens=iters*1e6"))
+    assert found.table["tokens"].to_pylist() == [1e8]
+    assert found.table["steps"].to_pylist() == [100]
+    assert "iters" not in found.table.column_names
+
+
 def test_commas_inside_brackets_and_quotes_do_not_split() -> None:
     assert parse_mapping('lr=power(2, k),loss="a,b"') == {"lr": "power(2, k)", "loss": '"a,b"'}
 

@@ -13,10 +13,12 @@ from rich.table import Table
 
 from etastar.importers.into_study import ImportPlan
 from etastar.importers.sources import Imported
-from etastar.records import REQUIRED, RUN_COLUMNS
-from etastar.scale import format_lr, format_number
+from etastar.records import REQUIRED, RUN_COLUMNS, RUN_SCHEMA
+from etastar.scale import format_number
 
-_SHOWN = 12  # runs, reasons and problems that are listed
+_SHOWN = 8  # runs, reasons and problems that are listed
+_NAME = 24
+_PROVENANCE = ("source", "source_run", "loss_metric", "eff_lr_approximate")
 _USEFUL = ("mean_eff_lr", "batch_tokens", "optimizer", "weight_decay", "schedule", "seed")
 
 
@@ -31,6 +33,11 @@ def show_import(console: Console, source: str, imported: Imported) -> None:
     absent = [name for name in _USEFUL if imported.table[name].null_count == len(rows)]
     if absent:
         console.print(f"[dim]unknown for every run: {', '.join(absent)} (name them with --map)[/]", highlight=False)
+    unused = [name for name in imported.table.column_names if name not in (*RUN_SCHEMA.names, *_PROVENANCE)]
+    if unused:
+        more = f" and {len(unused) - 20} more" if len(unused) > 20 else ""
+        shown = ", ".join(unused[:20]) + more
+        console.print(f"[dim]kept under their own names, for --where and --map: {escape(shown)}[/]", highlight=False)
     for said in imported.units:
         console.print(f"[yellow]guessed[/] {escape(said)}", highlight=False)
     for said in imported.notes:
@@ -41,21 +48,29 @@ def show_import(console: Console, source: str, imported: Imported) -> None:
 
 def _runs(rows: list[dict[str, Any]]) -> Table:
     table = Table(title="Runs", title_justify="left")
-    for name in ("run", "N", "D", "lr", "loss", "mean η_eff", "status"):
-        table.add_column(name, justify="left" if name in ("run", "status") else "right", overflow="ellipsis")
+    known = any(row["mean_eff_lr"] is not None for row in rows)
+    table.add_column("run", no_wrap=True, overflow="ellipsis")  # the only one that may shrink
+    for name, width in (("N", 6), ("D", 6), ("lr", 8), ("loss", 6), *([("mean η_eff", 9)] if known else [])):
+        table.add_column(name, justify="right", no_wrap=True, min_width=width)
+    table.add_column("status", no_wrap=True, min_width=8)
     for row in rows[:_SHOWN]:
         table.add_row(
-            escape(str(row["run"] or "–")),
+            escape(_short(str(row["run"] or "–"))),
             format_number(row["params"]),
             format_number(row["tokens"]),
-            format_lr(row["lr"]),
+            f"{row['lr']:.3g}",
             "–" if row["loss"] is None else f"{row['loss']:.4f}",
-            _eff_lr(row),
+            *([_eff_lr(row)] if known else []),
             row["status"],
         )
     if len(rows) > _SHOWN:
-        table.add_row(f"… and {len(rows) - _SHOWN} more", *[""] * 6)
+        table.add_row(f"… and {len(rows) - _SHOWN} more")
     return table
+
+
+def _short(name: str) -> str:
+    """Both ends of a long name: sweeps differ at either."""
+    return name if len(name) <= _NAME else f"{name[: _NAME // 2 - 1]}…{name[-_NAME // 2 :]}"
 
 
 def _eff_lr(row: dict[str, Any]) -> str:
@@ -97,7 +112,7 @@ def _span(values: pa.ChunkedArray) -> str:
     known = [value for value in values.to_pylist() if value is not None]
     different = sorted(set(known), key=str)
     if isinstance(known[0], str):
-        return ", ".join(different[:3]) + (f" and {len(different) - 3} more" if len(different) > 3 else "")
+        return ", ".join(map(_short, different[:3])) + (f" and {len(different) - 3} more" if len(different) > 3 else "")
     finite = [value for value in known if math.isfinite(value)]
     if not finite:
         return "none finite"
@@ -116,7 +131,7 @@ def _refusals(console: Console, imported: Imported) -> None:
         for why, count in reasons.most_common(_SHOWN):
             named = [run for run, other in imported.refused if other == why]
             more = f" and {count - 3} more" if count > 3 else ""
-            table.add_row(str(count), escape(why), escape(", ".join(named[:3]) + more))
+            table.add_row(str(count), escape(why), escape(", ".join(map(_short, named[:3])) + more))
         console.print(table)
     for said in imported.problems[:_SHOWN]:
         console.print(f"[red]unreadable[/] {escape(said)}", highlight=False)

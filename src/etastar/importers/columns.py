@@ -78,14 +78,16 @@ def understand(frame: pl.DataFrame, mapping: dict[str, str], *, foreign: bool = 
         for c in frame.columns
         if c.endswith("_duplicated_0")
     ]
-    given = frame.columns
+    original, given = frame, frame.columns
     formulas = {name: text for name, text in mapping.items() if text not in given}
     columns = {name: column for name, column in mapping.items() if name not in formulas}
     frame, mapped = _rename(frame, columns, set(formulas), notes)
     found = Understood(as_numbers(frame, notes), mapped, notes)
     _named_units(found)
     for name, text in formulas.items():
-        found.frame = compute(found.frame, name, text)
+        # under the contract's names, and under the file's own where those are still free
+        kept = [original[c] for c in given if c not in found.frame.columns]
+        found.frame = compute(found.frame.with_columns(kept), name, text).drop([c.name for c in kept if c.name != name])
         found.mapped[name] = text
     for step in (_tokens, _decay, _status):
         found.frame = step(found.frame, notes)
