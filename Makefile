@@ -42,7 +42,7 @@ $(TRACKERS)/.installed: constraints-trackers.txt
 test-trackers: $(STAMP)
 	test -x $(ETASTAR_TRACKERS_PYTHON) && test ! -e $(TRACKERS) || $(MAKE) $(TRACKERS)/.installed \
 	  || { rm -rf $(TRACKERS); echo 'the trackers could not be installed'; }
-	ETASTAR_TRACKERS_PYTHON=$(ETASTAR_TRACKERS_PYTHON) $(BIN)/python -m pytest -m trackers tests/conformance
+	ETASTAR_TRACKERS_PYTHON=$(ETASTAR_TRACKERS_PYTHON) $(BIN)/python -m pytest -m trackers tests/conformance tests/importers
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -78,6 +78,19 @@ def test_what_was_guessed_and_refused_is_shown(cli, tmp_path):
         assert word in text, text
 
 
+def test_rows_of_a_table_are_refused_one_by_one(cli, tmp_path):
+    rows = ["1e8,1e9,1e-3,3.0,", "1e8,1e9,0,3.0,", ",1e9,1e-3,3.1,", "1e8,1e9,2e-3,,", "1e8,1e9,4e-3,,crashed"]
+    (tmp_path / "runs.csv").write_text("\n".join(["params,tokens,lr,loss,state", *rows]) + "\n")
+    found = cli("import", tmp_path / "runs.csv", "--dry-run", "--json").json
+    assert found["runs"] == 2
+    assert [(one["run"], one["why"].split()[0]) for one in found["refused"]] == [
+        ("row 1", "lr"), ("row 2", "params"), ("row 3", "no"),
+    ]  # fmt: skip
+    cli("fit", tmp_path / "runs.csv", "--json").refused("column params")
+    (tmp_path / "none.csv").write_text("params,tokens,lr,loss\n1e8,1e9,0,3.0\n")
+    cli("import", tmp_path / "none.csv", "--dry-run").refused("column lr: row 0 holds 0.0")
+
+
 @pytest.mark.parametrize(
     ("source", "words"),
     [

@@ -34,7 +34,7 @@ def import_command(
     """
     if to is None and not dry_run:
         raise InputError("--to is missing: where should the runs go?", hint="give --to STUDY, or look with --dry-run")
-    imported = read_source(source, mapping=parse_mapping(mapping), where=where)
+    imported = read_source(source, mapping=parse_mapping(mapping), where=where, refuse_rows=True)
     plan = plan_import(imported, source, to) if to is not None else None
     if plan is not None and not dry_run:
         carry_out(plan, imported, source)

@@ -81,7 +81,7 @@ def _eff_lr(row: dict[str, Any]) -> str:
 
 def _columns(imported: Imported) -> Table:
     table = Table(title="Columns", title_justify="left")
-    for name in ("column", "from", "known", "values", "meaning"):
+    for name in ("column", "from", "known", "values"):
         table.add_column(name, justify="right" if name == "known" else "left", overflow="fold")
     for column in RUN_COLUMNS:
         values = imported.table[column.name]
@@ -94,7 +94,6 @@ def _columns(imported: Imported) -> Table:
             escape(_origin(imported, column.name)),
             f"{known}/{len(values)}",
             escape(_span(values)),
-            column.meaning,
         )
     return table
 

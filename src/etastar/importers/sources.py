@@ -39,8 +39,18 @@ _WHAT = (
 )
 
 
-def read_source(source: str | Path, *, mapping: dict[str, str] | None = None, where: str | None = None) -> Imported:
-    """Runs (and trajectories, where there are any) of whatever `source` names."""
+def read_source(
+    source: str | Path,
+    *,
+    mapping: dict[str, str] | None = None,
+    where: str | None = None,
+    refuse_rows: bool = False,
+) -> Imported:
+    """Runs (and trajectories, where there are any) of whatever `source` names.
+
+    A tracker's run that lacks something is refused by itself. A table with such a row is refused as a whole,
+    since a column may be misread; with `refuse_rows` the row alone goes.
+    """
     text = str(source)
     mapping = mapping or {}
     head, colon, rest = text.partition(":")
@@ -48,7 +58,7 @@ def read_source(source: str | Path, *, mapping: dict[str, str] | None = None, wh
         if head == "wandb" and not Path(rest).exists():
             return interpret(read_wandb_api(rest), mapping, where)
         if head == "hf":
-            return _tables(read_hub(rest), Path(rest), mapping, where)
+            return _tables(read_hub(rest), Path(rest), mapping, where, refuse_rows)
         kind = _ALIASES.get(head, "wandb-files" if head == "wandb" else head)
         if kind in _KINDS:
             return _asked(kind, Path(rest), mapping, where)
@@ -64,8 +74,8 @@ def read_source(source: str | Path, *, mapping: dict[str, str] | None = None, wh
             aside = tuple(said for said in aside if not said.startswith("tensorboard"))
         return interpret(Gathered(read.kind, read.runs, read.problems, (*read.notes, *aside)), mapping, where)
     if path.is_dir():
-        return _tables(table_files(path), path, mapping, where)
-    return _tables([path], path, mapping, where)
+        return _tables(table_files(path), path, mapping, where, refuse_rows)
+    return _tables([path], path, mapping, where, refuse_rows)
 
 
 def _exists(path: Path) -> bool:
@@ -91,7 +101,7 @@ def _asked(kind: str, path: Path, mapping: dict[str, str], where: str | None) ->
     return interpret(reader(), mapping, where)
 
 
-def _tables(paths: list[Path], shown: Path, mapping: dict[str, str], where: str | None) -> Imported:
+def _tables(paths: list[Path], shown: Path, mapping: dict[str, str], where: str | None, refuse_rows: bool) -> Imported:
     """Tables of runs, or of steps."""
     if not paths:
         raise InputError(f"{shown}: nothing in the folder is known", hint=_WHAT)
@@ -99,7 +109,7 @@ def _tables(paths: list[Path], shown: Path, mapping: dict[str, str], where: str 
     if (columns := long_columns(frame, mapping)) is not None:
         gathered = runs_from_long(frame, *columns, source=shown.name)
         return interpret(gathered, {k: v for k, v in mapping.items() if k not in ("run", "step")}, where)
-    return runs_from_frame(frame, mapping, where)
+    return runs_from_frame(frame, mapping, where, refuse_rows=refuse_rows)
 
 
 def _readers(path: Path) -> list[tuple[str, Reader]]:

@@ -45,9 +45,9 @@ def read_runs(path: str | Path, *, mapping: dict[str, str] | None = None, where:
 
 
 def runs_from_frame(
-    frame: pl.DataFrame, mapping: dict[str, str], where: str | None, *, foreign: bool = True
+    frame: pl.DataFrame, mapping: dict[str, str], where: str | None, *, foreign: bool = True, refuse_rows: bool = False
 ) -> Imported:
-    """A table of runs under any names → the contract."""
+    """A table of runs under any names → the contract. `refuse_rows`: a row outside it goes, by name; else all do."""
     found = understand(frame, mapping, foreign=foreign)
     frame, notes = found.frame, found.notes
     if where is not None:
@@ -55,8 +55,32 @@ def runs_from_frame(
         notes.append(f"--where kept {frame.height} rows and dropped {dropped}")
         if frame.height == 0:
             raise InputError(f"--where {where[:80]!r} keeps no row", hint=f"columns are {listed(frame.columns)}")
+    frame, refused = _refuse(frame) if refuse_rows else (frame, [])
     conformed = conform_runs(_to_arrow(frame))
-    return Imported(conformed.table, found.mapped, (*found.units, *notes, *conformed.notes), tuple(found.units))
+    notes = [*found.units, *notes, *conformed.notes]
+    return Imported(conformed.table, found.mapped, tuple(notes), tuple(found.units), refused=tuple(refused))
+
+
+def _refuse(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[tuple[str, str]]]:
+    """Rows without a size, a rate or a loss, by name; where all are such, the contract says why in its own words."""
+    reasons: dict[int, list[str]] = {}
+    for column in RUN_COLUMNS:
+        if not column.required or not frame[column.name].dtype.is_numeric():
+            continue
+        value = pl.col(column.name)
+        if column.name == "loss":
+            explained = pl.col("status").is_in(["diverged", "crashed"]) if "status" in frame.columns else pl.lit(False)
+            bad, why = value.is_null() & ~explained.fill_null(False), "no loss, and no status that explains it"
+        else:
+            within = value.is_between(column.low, column.high) & value.is_not_nan()
+            bad, why = ~within.fill_null(False), f"{column.name} is missing, or not above zero"
+        for row in frame.select(bad.arg_true()).to_series().to_list():
+            reasons.setdefault(row, []).append(why)
+    if not reasons or len(reasons) == frame.height:
+        return frame, []
+    names = frame["run"].cast(pl.String).to_list() if "run" in frame.columns else [None] * frame.height
+    refused = [(names[row] or f"row {row}", "; ".join(why)) for row, why in sorted(reasons.items())]
+    return frame.filter(~pl.int_range(pl.len()).is_in(list(reasons))), refused
 
 
 def read_frame(path: Path) -> pl.DataFrame:
