@@ -3,37 +3,16 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
-
-from etastar.cli.app import app
-from etastar.errors import InputError
-from etastar.simulate import Grid, World, simulate
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("study") / "runs.parquet"
-    grid = Grid(widths=(256, 512), tokens=(5e9, 10e9, 20e9, 40e9), log2_lrs=tuple(range(-15, -6)))
-    pq.write_table(simulate(World(), grid), path)
-    return path
-
-
-def figures(*arguments: str | Path) -> str:
-    done = CliRunner().invoke(app, ["figures", *(str(a) for a in arguments)], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
-def test_files_are_written_and_gaps_are_named(runs: Path, tmp_path: Path) -> None:
+def test_files_are_written_and_gaps_are_named(cli, runs, tmp_path):
     out = tmp_path / "deep" / "figures"
-    said = json.loads(
-        figures(runs, "--out", out, "--format", "png,pdf,json", "--only", "optimal-lr,adamh,table-1", "--json")
+    done = cli(
+        "figures", runs, "--out", out, "--format", "png,pdf,json", "--only", "optimal-lr,adamh,table-1", "--json"
     )
-    by_name = {one["name"]: one for one in said["figures"]}
+    by_name = {one["name"]: one for one in done.json["figures"]}
     assert list(by_name) == ["optimal-lr", "table-1", "adamh"]  # the paper's order
     assert by_name["optimal-lr"]["files"] == ["optimal-lr.json", "optimal-lr.png", "optimal-lr.pdf"]
     assert by_name["adamh"]["missing"].startswith("no run was trained by AdamH; ")
@@ -45,11 +24,11 @@ def test_files_are_written_and_gaps_are_named(runs: Path, tmp_path: Path) -> Non
     assert json.loads((out / "optimal-lr.json").read_text())["quantity"] == "lr"
 
 
-def test_the_table_names_figure_and_file(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    said = figures(runs, "--out", tmp_path, "--format", "svg", "--only", "extrapolation,correlation")
+def test_the_table_names_figure_and_file(cli, runs, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "220")
+    said = cli("figures", runs, "--out", tmp_path, "--format", "svg", "--only", "extrapolation,correlation").stdout
     assert "extrapolation.svg" in said
-    assert "missing: no trajectories of these runs; the runs at N = 63.5M" in said
+    assert "missing: no trajectories of these runs; the runs at N = 123.6M" in said
 
 
 @pytest.mark.parametrize(
@@ -59,41 +38,31 @@ def test_the_table_names_figure_and_file(runs: Path, tmp_path: Path, monkeypatch
         (["--only", ","], "nothing is no figure"),
         (["--format", "jpg"], "'jpg' is not a known format"),
         (["--format", ""], "nothing is not a known format"),
+        (["--trajectories", "nowhere.parquet"], "nowhere.parquet"),
     ],
 )
-def test_bad_words_are_refused(arguments: list[str], message: str, runs: Path, tmp_path: Path) -> None:
+def test_bad_words_are_refused(arguments, message, cli, runs, tmp_path):
     out = tmp_path / "figures"
-    with pytest.raises(InputError, match=message) as refused:
-        CliRunner().invoke(
-            app, ["figures", str(runs), "--out", str(out), *arguments], standalone_mode=False, catch_exceptions=False
-        )
-    assert refused.value.hint
+    cli("figures", runs, "--out", out, *arguments).refused(message)
     assert not out.exists()
 
 
-def test_a_file_is_no_folder(runs: Path, tmp_path: Path) -> None:
+def test_a_file_is_no_folder(cli, runs, tmp_path):
     (tmp_path / "taken").write_text("")
-    with pytest.raises(InputError, match="cannot be a folder"):
-        figures(runs, "--out", tmp_path / "taken", "--only", "optimal-lr")
+    cli("figures", runs, "--out", tmp_path / "taken", "--only", "optimal-lr").refused("cannot be a folder")
 
 
-def test_a_place_that_cannot_be_written_leaves_nothing_half(runs: Path, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_leaves_nothing_half(cli, runs, tmp_path):
     (tmp_path / "optimal-lr.png").mkdir()  # a folder where the file should go
-    with pytest.raises(InputError, match=r"cannot write 'optimal-lr\.png'"):
-        figures(runs, "--out", tmp_path, "--format", "png", "--only", "optimal-lr")
+    cli("figures", runs, "--out", tmp_path, "--format", "png", "--only", "optimal-lr").refused("'optimal-lr.png'")
     assert [path.name for path in tmp_path.iterdir()] == ["optimal-lr.png"]
 
 
-def test_a_simulated_study_folder_has_all_that_the_paper_trained(tmp_path: Path) -> None:
+def test_a_simulated_study_folder_has_all_that_the_paper_trained(cli, tmp_path):
     folder = tmp_path / "study"
-    arguments = ["simulate", "--out", str(folder), "--widths", "256,512", "--tokens", "5B,20B", "--lrs", "-14:-8:2"]
-    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert done.exit_code == 0
-    assert sorted(path.name for path in (folder / "runs").iterdir()) == [
-        "adam.parquet",
-        "adamh.parquet",
-        "adamw.parquet",
-    ]
-    said = json.loads(figures(folder, "--out", tmp_path / "out", "--format", "json", "--json"))
-    missing = {one["name"] for one in said["figures"] if one["missing"]}
+    grid = ("--widths", "256,512", "--tokens", "5B,20B", "--lrs", "-14:-8:2")
+    assert cli("simulate", "--out", folder, *grid).code == 0
+    assert {path.name for path in (folder / "runs").iterdir()} == {"adam.parquet", "adamh.parquet", "adamw.parquet"}
+    found = cli("figures", folder, "--out", tmp_path / "out", "--format", "json", "--json").json["figures"]
+    missing = {one["name"] for one in found if one["missing"]}
     assert missing <= {"extrapolation", "r2-ood", "ecr-r2", "table-1"}  # two horizons are too few to judge strategies
