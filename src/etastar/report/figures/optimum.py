@@ -236,7 +236,8 @@ def draw_panel(ax: Axes, panel: Panel, symbol: str) -> None:
 def _draw_curve(ax: Axes, curve: Curve, colour: Any, marker: str) -> None:
     rows = list(zip(curve.scale, curve.log2_value, curve.log2_low, curve.log2_high, curve.status, strict=True))
     known = [(x, low, high) for x, _, low, high, _ in rows if low is not None and high is not None]
-    ax.vlines(*([k[j] for k in known] for j in range(3)), color=colour, lw=0.6, alpha=0.6, zorder=2)
+    places, lows, highs = ([row[j] for row in known] for j in range(3))
+    ax.vlines(places, lows, highs, color=colour, lw=0.6, alpha=0.6, zorder=2)
     size = 2.0 if len(rows) > 20 else 3.2
     for interior in (True, False):
         some = [
