@@ -56,6 +56,8 @@ def simulate_command(
     """
     if out.suffix not in (".parquet", ".csv", ""):
         raise InputError(f"--out: {out.name!r} is neither .parquet nor .csv", hint="name a file such as runs.parquet")
+    if out.suffix == "" and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"--out: {str(out)[:80]!r} is there already, and no empty folder", hint="name a new folder")
     if not out.parent.exists():
         raise InputError(f"--out: no folder {str(out.parent)!r}", hint="create it first")
     _refuse_extremes(
