@@ -43,6 +43,8 @@ def write_figure(figure: PaperFigure, view: StudyView, out: Path, formats: tuple
     if figure.draw is not None and drawn:
         with style.paper():
             picture = figure.draw(found)
+            picture.draw_without_rendering()  # lay it out once, for all formats
+            picture.set_layout_engine("none")
             written += [
                 _whole(out / f"{figure.name}.{ending}", partial(picture.savefig, format=ending)) for ending in drawn
             ]

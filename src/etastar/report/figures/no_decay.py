@@ -9,7 +9,7 @@ import numpy as np
 
 from etastar.estimate.cells import Group
 from etastar.report.figures import style
-from etastar.report.figures.missing import Missing, no_trajectories
+from etastar.report.figures.missing import Missing, same_with
 from etastar.report.figures.optimum import spread
 from etastar.report.figures.over_time import LrCurve, choose, curves, draw_curves
 from etastar.report.view import StudyView, block_of, training_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME = "adam-no-decay"
-SUPPLY = "a stack with `optimizer.kind: adam` and `schedule.kind: constant`"
+SETTINGS = "`optimizer.kind: adam` and `schedule.kind: constant`"
 MOST_HORIZONS = 5
 
 
@@ -54,19 +54,22 @@ def data(view: StudyView, params: float | None = None) -> NoDecayData | Missing:
     """The largest group trained by Adam without weight decay."""
     group = view.no_decay
     if group is None:
-        return Missing(NAME, "no run was trained by Adam without weight decay", SUPPLY)
+        return Missing(NAME, "no run was trained by Adam without weight decay", same_with(view.main, SETTINGS))
     chosen = choose(view, group, NAME, params)
-    missing = [no_trajectories(NAME, SUPPLY)] if isinstance(chosen, Missing) else []
+    missing = [chosen] if isinstance(chosen, Missing) else []
     size = group.blocks[-1].params if isinstance(chosen, Missing) else chosen.params
     rates = [] if isinstance(chosen, Missing) else curves(chosen, lambda one: one.eff_lr)
     losses = _losses(group, size)
     if not losses and not rates:
-        return Missing(NAME, f"no run without weight decay finished at N = {format_number(size)}", SUPPLY)
+        return Missing(
+            NAME,
+            f"no run without decay finished at N = {format_number(size)}",
+            same_with(group, "smaller learning rates"),
+        )
     steps = _steps(max((curve.step[-1] for curve in rates if curve.step), default=0))
     beta1 = group.conditions.get("beta1")
     common = no_decay_asymptote(steps, beta1=beta1).tolist() if isinstance(beta1, (int, float)) and steps else []
-    report = view.theory_report(group, size)
-    judged = None if isinstance(report, str) else report.no_decay
+    judged = view.no_decay_report(group, size)
     return NoDecayData(
         params=size,
         weight=None if isinstance(chosen, Missing) else chosen.weight,

@@ -54,7 +54,7 @@ def choose(view: StudyView, group: Group, figure: str, params: float | None = No
     """The query matrix of the first attention layer at the largest N with trajectories (or at `params`)."""
     paths = view.paths(group)
     if not paths:
-        return no_trajectories(figure)
+        return no_trajectories(figure, group)
     size = params or max(paths)
     if size not in paths:
         sizes = ", ".join(format_number(n) for n in sorted(paths))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 NAME = "r2-ood"
 HALF_WIDTH = 0.1  # of the window, in β
 BAND = 0.5  # standard deviations
+FEWEST = 4  # budgets that make a line
 LOWEST = -3.0  # below it the axis is one of 1 − R²: R²_OOD has no lower bound
 _TICKS = (0.99, 0.9, 0.5, 0, -1, -3, -9, -30, -99, -300, -999)
 EFF = "$\\eta_{\\mathrm{eff}}$"
@@ -103,7 +104,12 @@ def draw(found: R2Data) -> Figure:
             beta = [100 * b for b in curve.budget_ratio]
             place = _octaves if far else np.asarray
             ax.fill_between(beta, place(curve.band_low), place(curve.band_high), color=colour, alpha=0.13, lw=0)
-            ax.plot(beta, place(curve.smoothed), color=colour, ls=dashes, label=curve.label.replace("η_eff", EFF))
+            label = curve.label.replace("η_eff", EFF)
+            if len(beta) < FEWEST:  # too few for a line
+                face = colour if dashes == "-" else "white"
+                ax.plot(beta, place(curve.r2_ood), "s", mfc=face, mec=colour, ms=4, label=label)
+                continue
+            ax.plot(beta, place(curve.smoothed), color=colour, ls=dashes, label=label)
             ax.plot(beta, place(curve.r2_ood), ".", color=colour, ms=2, alpha=0.6)
         if far:
             high = max(max(curve.band_high) for curve in found.curves if curve.band_high)
