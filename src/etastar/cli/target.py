@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import typer
 
 from etastar.errors import InputError
 from etastar.estimate.cells import Group
+from etastar.predict.paths import paths_by_group, read_trajectories
 from etastar.predict.settings import RunSettings, sweep_settings
-from etastar.predict.trunks import Paths, paths_of
-from etastar.records import conform_trajectories, group_labels
+from etastar.predict.trunks import Paths
 from etastar.scale import parse_number, parse_positive
 
 Trajectories = Annotated[
@@ -95,45 +94,8 @@ def load_paths(
     runs: Path, given: Path | None, table: pa.Table, groups: list[Group], group_columns: str | None
 ) -> tuple[dict[str, Paths], list[str]]:
     """Trajectories by group label, and notes. Nothing asked for and none in the study: nothing, in silence."""
-    found = _trajectories(runs, given)
+    found = read_trajectories(runs, given)
     if found is None:
         return {}, []
     columns = [part.strip() for part in group_columns.split(",") if part.strip()] if group_columns else None
-    labels = group_labels(table, columns)
-    by_group: dict[str, Paths] = {}
-    notes = []
-    for group in groups:
-        rows = table.filter(pa.array([label == group.label for label in labels]))
-        try:
-            by_group[group.label] = paths_of(rows, found)
-        except InputError as error:
-            if given is not None and len(groups) == 1:
-                raise
-            notes.append(f"trajectories left aside: {error.message}")
-    return by_group, notes
-
-
-def _trajectories(runs: Path, given: Path | None) -> pa.Table | None:
-    places = [given] if given is not None else []
-    if given is None and runs.is_dir():
-        places = sorted([*runs.glob("trajectories*.parquet"), *runs.glob("trajectories/*.parquet")])
-    elif given is not None and given.is_dir():
-        places = sorted(
-            [*given.glob("trajectories*.parquet"), *given.glob("*.parquet"), *given.glob("trajectories/*.parquet")]
-        )
-    tables = [_read(place) for place in places if not place.name.startswith(".")]
-    if not tables:
-        if given is not None:
-            raise InputError(f"--trajectories: no Parquet file in {str(given)!r}", hint="give a file or a study folder")
-        return None
-    return pa.concat_tables(tables)
-
-
-def _read(path: Path) -> pa.Table:
-    try:
-        return conform_trajectories(pq.read_table(path)).table
-    except FileNotFoundError:
-        raise InputError(f"--trajectories: no file {str(path)!r}", hint="give a Parquet file") from None
-    except (OSError, pa.ArrowException) as error:
-        said = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        raise InputError(f"{path.name}: cannot be read as Parquet: {said}", hint="is the file whole?") from None
+    return paths_by_group(table, found, groups, columns, insist=given is not None)
