@@ -45,7 +45,7 @@ class StudyView:
     name: str
     table: pa.Table
     groups: tuple[Group, ...]
-    options: Options = Options()
+    options: Options = field(default_factory=Options)
     eff_column: EffColumn = EffColumn.MEAN
     trajectories: pa.Table | None = None
     group_columns: tuple[str, ...] | None = None

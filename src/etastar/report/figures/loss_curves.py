@@ -1,0 +1,106 @@
+"""Figures 11 to 14: does a cubic (or a quadratic) follow the loss in log η and in log η_eff?
+
+The paper's fits: every point alike, each quantity in its own logarithm. Marked are the lowest measured loss and the
+minimum of the fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from etastar.estimate.cells import Quantity
+from etastar.estimate.estimates import Estimates
+from etastar.estimate.optimum import Status
+from etastar.estimate.weights import coordinate
+from etastar.report.figures.missing import Missing, no_eff_lr
+from etastar.report.figures.optimum import spread
+from etastar.report.view import StudyView, training_of
+
+MOST_PANELS = 8
+KNOTS = 65
+
+
+@dataclass(frozen=True)
+class LossPanel:
+    """One cell: measured losses, the fit through them, and both minima."""
+
+    tokens: float
+    log2_x: list[float]
+    loss: list[float]
+    replicates: list[int]
+    diverged_log2_lr: list[float]
+    curve_log2_x: list[float]  # empty without a fit
+    curve_loss: list[float]
+    raw_minimum: list[float]  # [log2 x, loss] of the lowest measured loss
+    fitted_minimum: list[float] | None  # of the fit; None unless INTERIOR
+    status: str
+    r2: float | None
+
+
+@dataclass(frozen=True)
+class LossCurvesData:
+    """Some horizons of one N, in one logarithm and degree."""
+
+    quantity: str
+    degree: int
+    params: float
+    training: str
+    panels: list[LossPanel]
+    median_r2: float | None  # over all cells of this N, drawn or not
+    cells: int
+
+
+def data(
+    view: StudyView, quantity: Quantity = Quantity.LR, degree: int = 3, params: float | None = None
+) -> LossCurvesData | Missing:
+    """Horizons of the test N (or of `params`) in the main group."""
+    group = view.main
+    name = f"loss-{'lr' if quantity is Quantity.LR else 'eff-lr'}-{'cubic' if degree == 3 else 'quadratic'}"
+    found = view.paper_fits(group, degree).get(quantity)
+    if found is None:
+        return no_eff_lr(name)
+    params = params or view.test_cells(group)[0]
+    cells = np.flatnonzero(found.params == params)
+    fitted = [k for k in cells if found.optima[k].polynomial is not None]
+    if not fitted:
+        return Missing(
+            name, f"no cell has the {degree + 1} losses that a fit takes", "a sweep of at least five learning rates"
+        )
+    r2 = [found.optima[k].r2 for k in fitted if np.isfinite(found.optima[k].r2)]
+    chosen = spread([float(found.tokens[k]) for k in fitted], MOST_PANELS)
+    return LossCurvesData(
+        quantity=quantity.value,
+        degree=degree,
+        params=params,
+        training=training_of(group),
+        panels=[_panel(found, int(k)) for k in fitted if float(found.tokens[k]) in chosen],
+        median_r2=float(np.median(r2)) if r2 else None,
+        cells=len(fitted),
+    )
+
+
+def _panel(found: Estimates, index: int) -> LossPanel:
+    optimum = found.optima[index]
+    block, row = found.locate(index)
+    known = np.isfinite(block.loss[row])
+    x, y = coordinate(block, found.quantity)[row][known], block.loss[row][known]
+    order = np.argsort(x, kind="stable")
+    x, y = x[order], y[order]
+    lowest = int(np.argmin(y))
+    grid = np.linspace(x[0], x[-1], KNOTS)
+    fit = optimum.polynomial
+    return LossPanel(
+        tokens=optimum.tokens,
+        log2_x=x.tolist(),
+        loss=y.tolist(),
+        replicates=block.count[row][known][order].tolist(),
+        diverged_log2_lr=block.log2_lr[block.diverged[row]].tolist(),
+        curve_log2_x=grid.tolist() if fit is not None else [],
+        curve_loss=fit(grid).tolist() if fit is not None else [],
+        raw_minimum=[float(x[lowest]), float(y[lowest])],
+        fitted_minimum=[optimum.log2_value, optimum.loss] if optimum.status is Status.INTERIOR else None,
+        status=optimum.status.value,
+        r2=optimum.r2 if np.isfinite(optimum.r2) else None,
+    )
