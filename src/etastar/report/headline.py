@@ -18,7 +18,6 @@ from etastar.report.words import (
     lr_words,
     octave_words,
     percent_words,
-    power_words,
     prediction_words,
     strategy_words,
     value_words,
@@ -60,7 +59,7 @@ class Span:
 class Ruler:
     """The picture beside the number: positions in percent of a log2 axis."""
 
-    ticks: tuple[tuple[float, str], ...]
+    ticks: tuple[tuple[float, str], ...]  # where, and which power of two
     point: float
     interval: tuple[float, float]  # left, width
     safe: tuple[float, float] | None
@@ -93,11 +92,6 @@ class Headline:
         return lr_words(None if self.log2_lr is None else 2.0**self.log2_lr)
 
     @property
-    def power(self) -> str:
-        """The same as a power of two."""
-        return power_words(self.log2_lr)
-
-    @property
     def ruler(self) -> Ruler | None:
         """Interval and safe range around the number; None without an answer."""
         if self.log2_lr is None or self.interval is None:
@@ -114,7 +108,7 @@ class Headline:
             return at(span.low), round(at(span.high) - at(span.low), 2)
 
         return Ruler(
-            ticks=tuple((at(x), power_words(x, digits)) for x, digits in _ticks(low, high)),
+            ticks=tuple((at(x), f"{x:.{digits}f}".replace("-", "−")) for x, digits in _ticks(low, high)),
             point=at(self.log2_lr),
             interval=bar(self.interval),
             safe=bar(self.safe) if self.safe else None,
@@ -146,7 +140,7 @@ def headline(
         safe=None if best.safe_range is None else Span(*best.safe_range),
         expected_ecr=best.expected_ecr,
         strategy=strategy_words(best.axis, best.quantity, inverted=best.inverted),
-        why=best.why,
+        why=_why(found, best),
         facts=(*_answer_facts(found, best), *_study_facts(view, chosen)),
         conditions=tuple(
             Fact(name.replace("_", " "), value_words(v)) for name, v in best.conditions.items() if v is not None
@@ -164,9 +158,12 @@ def _answer_facts(found: Answer, best: Recommendation) -> tuple[Fact, ...]:
     prediction, tested = found.predictions[chosen], found.backtests[chosen]
     missed = octave_words(tested.rms_lr_error) if tested.trials else "not tested"
     return (
-        Fact("Strategy", prediction_words(prediction), prediction.source or ""),
+        Fact(
+            "Strategy",
+            prediction_words(prediction),
+            f"{prediction.cells} optima" + (f"; η by the {prediction.source}" if prediction.source else ""),
+        ),
         Fact("Back-test error", missed, f"{len(tested.trials)} held-out cells" if tested.trials else "too few cells"),
-        Fact("Optima behind it", f"{prediction.cells} cells"),
         Fact(
             "Price of the runs",
             f"β = {percent_words(best.cost.budget_ratio, 1)}",
@@ -174,9 +171,9 @@ def _answer_facts(found: Answer, best: Recommendation) -> tuple[Fact, ...]:
             f"{best.cost.learning_rates:.0f} learning rates at the target ({best.cost.flop:.3g} FLOP)",
         ),
         Fact(
-            "Least extra compute at",
+            "Cheapest η",
             lr_words(None if best.log2_lr_min_ecr is None else 2.0**best.log2_lr_min_ecr),
-            power_words(best.log2_lr_min_ecr) if best.log2_lr_min_ecr is not None else "",
+            "the smallest expected extra compute" if best.log2_lr_min_ecr is not None else "a miss has no price here",
         ),
     )
 
@@ -189,19 +186,37 @@ def _study_facts(view: StudyView, group: Group) -> tuple[Fact, ...]:
     seeds = max(len(b.seeds) for b in group.blocks)
     tokens = [float(d) for b in group.blocks for d in (b.tokens[0], b.tokens[-1])]
     sizes = [b.params for b in group.blocks]
-    parts = [f"{diverged} diverged" if diverged else "", f"{group.crashed} crashed" if group.crashed else ""]
+    ended = [f"{diverged} diverged cells" if diverged else "", f"{group.crashed} crashed" if group.crashed else ""]
+    repeats = "one seed" if seeds == 1 else f"up to {seeds} seeds a cell"
     return (
-        Fact("Runs", f"{runs:,}", ", ".join(p for p in parts if p)),
-        Fact("Cells", f"{cells}", f"{usable} with an optimum inside the sweep"),
-        Fact("Seeds", f"{seeds}", "most in a cell"),
-        Fact("N", _range(sizes), f"{len(sizes)} model size{'s' if len(sizes) > 1 else ''}"),
-        Fact("D", _range(tokens), "tokens"),
+        Fact("Runs", f"{runs:,}", ", ".join([repeats, *(p for p in ended if p)])),
+        Fact("Cells (N, D)", f"{cells}", f"{usable} with an optimum inside the sweep"),
+        Fact("Scales", f"N = {_range(sizes)}, D = {_range(tokens)}"),
     )
 
 
 def _range(values: list[float]) -> str:
     low, high = min(values), max(values)
     return format_number(low) if low == high else f"{format_number(low)} … {format_number(high)}"
+
+
+def _why(found: Answer, best: Recommendation) -> str:
+    """By what the strategy was chosen: its back-test beside the others'."""
+    asked = (best.axis, best.quantity, best.inverted)
+    tested = {
+        (p.axis, p.quantity, p.inverted): (prediction_words(p), t)
+        for p, t in zip(found.predictions, found.backtests, strict=True)
+        if p.log2_lr is not None
+    }
+    name, own = tested.pop(asked)
+    if not own.trials:
+        return f"{name} has the narrowest interval; there are too few cells to back-test any strategy"
+    others = sorted((t.rms_lr_error or 0.0, words) for words, t in tested.values() if t.trials)
+    against = "; the others: " + ", ".join(f"{words} {error:.2f}" for error, words in others) if others else ""
+    return (
+        f"{name} has the smallest error expected at the target. On {len(own.trials)} held-out cells it missed by "
+        f"{octave_words(own.rms_lr_error)}{against}"
+    )
 
 
 def _others(view: StudyView, chosen: Group, target: Scale) -> tuple[Fact, ...]:

@@ -16,13 +16,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from etastar import __version__
 from etastar.errors import InputError
 from etastar.report.section import Section
 from etastar.report.tables import plain, spell
-from etastar.report.words import lr_words, octave_words, percent_words, power_words
+from etastar.report.words import lr_words, octave_words, percent_words, power_html, sentence_words
 from etastar.scale import format_number
 from etastar.store import write_atomically
 
@@ -108,7 +109,11 @@ def _title(sections: Sequence[Section], headline: int) -> str:
     head = sections[headline].headline
     if head is None:
         return f"{sections[headline].title} · etastar"
-    return f"η = {head.lr} for {head.target} · etastar" if head.log2_lr is not None else f"no answer yet for {head.target} · etastar"
+    return (
+        f"η = {head.lr} for {head.target} · etastar"
+        if head.log2_lr is not None
+        else f"no answer yet for {head.target} · etastar"
+    )
 
 
 def _policy(scripts: list[str], *, live: bool) -> str:
@@ -141,13 +146,13 @@ def _asset(name: str) -> str:
 def _environment() -> Environment:
     found = Environment(
         loader=PackageLoader("etastar.report", "templates"),
-        autoescape=select_autoescape(default=True, default_for_string=True),
+        autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     found.filters |= {
-        "scale": format_number, "lr": lr_words, "power": power_words, "percent": percent_words, "octaves": octave_words,
+        "scale": format_number, "lr": lr_words, "power": lambda x, digits=2: Markup(power_html(x, digits)), "sentence": sentence_words, "percent": percent_words, "octaves": octave_words,
         "spell": spell,
     }  # fmt: skip
     return found

@@ -10,6 +10,7 @@ from typing import Any
 
 from etastar.estimate.cells import Quantity
 from etastar.predict.answer_json import answer_json
+from etastar.predict.recommend import Answer
 from etastar.predict.settings import RunSettings
 from etastar.report.headline import Headline, headline
 from etastar.report.interactive.base import Plot
@@ -51,6 +52,7 @@ class Section:
     strategies: Table | None = None
     switches: tuple[tuple[str, str], ...] = ()  # (key, words) of strategies that have an answer
     plots: tuple[Plot, ...] = ()
+    tables: tuple[Table, ...] = ()  # beyond the strategies: the paper's Table 1
     cells: Table | None = None
     runs: RunsTable | None = None
     plan: PlanPart | None = None
@@ -121,7 +123,7 @@ def study_section(
         intro=intro,
         headline=head,
         strategies=strategy_table(found, view.options.level),
-        switches=tuple((prediction_key(p), prediction_words(p)) for p in found.predictions if p.log2_lr is not None),
+        switches=_switches(found, plots),
         plots=plots,
         cells=_cells(view),
         runs=runs_table(view.table, view.group_columns),
@@ -141,6 +143,12 @@ def waiting_section(title: str, why: str, *, folder: Path | None = None, progres
 def section_key(title: str) -> str:
     """A name for anchors: letters and digits of the title alone."""
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:40] or "study"
+
+
+def _switches(found: Answer, plots: tuple[Plot, ...]) -> tuple[tuple[str, str], ...]:
+    """Every strategy that some figure shows."""
+    shown = {t["meta"]["strategy"] for p in plots for v in p.views for t in v.traces if "strategy" in t.get("meta", {})}
+    return tuple((prediction_key(p), prediction_words(p)) for p in found.predictions if prediction_key(p) in shown)
 
 
 def _json(value: Table | None) -> dict[str, Any] | None:

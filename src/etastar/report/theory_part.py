@@ -29,7 +29,9 @@ def theory_part(view: StudyView, group: Group, target: Scale, settings: Any = No
     """Diagnosis at the target; where there are trajectories, the calibration of the largest N that has them."""
     found = view.diagnosis(group, target, settings)
     sizes = sorted(view.paths(group))
-    judged = view.theory_report(group, sizes[-1]) if sizes else "no trajectories: the theory is fitted to mean η_eff alone"
+    judged = (
+        view.theory_report(group, sizes[-1]) if sizes else "no trajectories: the theory is fitted to mean η_eff alone"
+    )
     calibration = None if isinstance(judged, str) else _calibration(judged)
     note = judged if isinstance(judged, str) else _calibration_note(judged)
     if found.reason is not None:
@@ -56,7 +58,9 @@ def _regimes(found: StudyDiagnosis) -> Table:
         for who, one in named
     ]  # fmt: skip
     return table(
-        f"Regimes of the swept learning rates at D = {format_number(found.swept_tokens or 0)}, and of the target", columns, rows
+        f"Regimes of the swept learning rates at D = {format_number(found.swept_tokens or 0)}, and of the target",
+        columns,
+        rows,
     )
 
 

@@ -12,13 +12,12 @@ from etastar.scale import format_number
 
 LONGEST_NAME = 200  # characters of a run's name that a page carries
 
-_AXIS = {Axis.DATA: "along D", Axis.MODEL: "along N", Axis.JOINT: "joint in N and D"}
-_SUPERSCRIPT = str.maketrans("-0123456789.", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹·")
+_AXIS = {Axis.DATA: "along D", Axis.MODEL: "along N", Axis.JOINT: "joint"}
 
 
 def strategy_words(axis: Axis, quantity: Quantity, *, inverted: bool) -> str:
-    """ "along D, in η_eff, inverted": a strategy as people say it."""
-    spoken = "η_eff, inverted by the theory" if inverted else ("η" if quantity is Quantity.LR else "η_eff")
+    """ "along D, η_eff inverted": a strategy as people say it."""
+    spoken = "η_eff inverted" if inverted else ("η" if quantity is Quantity.LR else "η_eff")
     return f"{_AXIS[axis]}, {spoken}"
 
 
@@ -43,10 +42,21 @@ def lr_words(lr: float | None) -> str:
 
 
 def power_words(log2_value: float | None, digits: int = 2) -> str:
-    """2⁻¹⁴·²⁴."""
+    """2^-14.24."""
+    return "–" if log2_value is None or not math.isfinite(log2_value) else f"2^{log2_value:.{digits}f}"
+
+
+def power_html(log2_value: float | None, digits: int = 2) -> str:
+    """2<sup>−14.24</sup>, for HTML and for plotly."""
     if log2_value is None or not math.isfinite(log2_value):
         return "–"
-    return "2" + f"{log2_value:.{digits}f}".translate(_SUPERSCRIPT)
+    return f"2<sup>{f'{log2_value:.{digits}f}'.replace('-', '−')}</sup>"
+
+
+def sentence_words(text: str) -> str:
+    """A clause as a sentence: a Latin letter first is raised (η is not Η), and it ends."""
+    first = text[:1].upper() if text[:1].isascii() else text[:1]
+    return f"{first}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"
 
 
 def percent_words(share: float | None, digits: int = 2) -> str:

@@ -14,10 +14,6 @@ from typing import Any
 from etastar.report.tables import Table, plain
 from etastar.scale import format_number
 
-# series that are told apart by hue and, always, by a second sign (dash, symbol or label)
-SERIES = tuple(f"var(--s{k})" for k in range(1, 8))
-SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid")
 RAMP = 8  # steps of the page's sequential scale, var(--r0) … var(--r7)
 
 Trace = dict[str, Any]
@@ -89,7 +85,9 @@ def layout(x: dict[str, Any], y: dict[str, Any], **more: Any) -> dict[str, Any]:
 def _round_values(low: float, high: float) -> list[float]:
     """1, 2, 5 times powers of ten inside a range; of a long range the powers alone, of a short one more."""
     octaves = math.log2(high / low) if high > low else 0.0
-    steps = (1.0,) if octaves > 16 else (1.0, 2.0, 5.0) if octaves > 2.5 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
+    steps = (
+        (1.0,) if octaves > 16 else (1.0, 2.0, 5.0) if octaves > 2.5 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
+    )
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     found = [m * 10.0**e for e in range(first, last + 1) for m in steps]
     return [x for x in found if low * 0.95 <= x <= high * 1.05] or [low]

@@ -37,7 +37,15 @@ def r2_plot(view: StudyView) -> Plot:
         Column("r2", "R²_OOD, own quantity"), Column("r2_lr", "R²_OOD in η"),
     )  # fmt: skip
     said = " ".join([caption, tests, *(["Without a score: " + "; ".join(empty) + "."] if empty else [])])
-    return Plot("r2-ood", title, said, views, table("R²_OOD by strategy and budget", columns, rows), switches=True, choose="quantity")
+    return Plot(
+        "r2-ood",
+        title,
+        said,
+        views,
+        table("R²_OOD by strategy and budget", columns, rows),
+        switches=True,
+        choose="quantity",
+    )
 
 
 def _r2_view(found: R2Data, *, own: bool) -> View:
@@ -63,10 +71,21 @@ def _smoothed(curve: StrategyCurve) -> list[Trace]:
     edge = {"type": "scatter", "mode": "lines", "x": curve.budget_ratio, "line": {"width": 0, "color": colour},
             "legendgroup": key, "showlegend": False, "hoverinfo": "skip", "meta": {"strategy": key}}  # fmt: skip
     return [
-        edge | {"y": curve.band_low},
-        edge | {"y": curve.band_high, "fill": "tonexty", "fillcolor": colour, "meta": {"strategy": key, "fade": 0.15}},
+        edge | {"y": _shown(curve, curve.band_low)},
+        edge
+        | {
+            "y": _shown(curve, curve.band_high),
+            "fill": "tonexty",
+            "fillcolor": colour,
+            "meta": {"strategy": key, "fade": 0.15},
+        },
         _line(curve, curve.budget_ratio, curve.smoothed),
     ]
+
+
+def _shown(curve: StrategyCurve, edge: list[float]) -> list[float | None]:
+    """A band's edge, without the stretch where its own line is off the figure: there it would fill all of it."""
+    return [value if middle >= LOWEST_R2 else None for value, middle in zip(edge, curve.smoothed, strict=True)]
 
 
 def _line(curve: StrategyCurve, x: list[float], y: list[float]) -> Trace:
@@ -98,10 +117,17 @@ def ecr_plot(view: StudyView) -> Plot:
         Column("strategy", "strategy", "text"), Column("beta", "β", "percent"), Column("unexplained", "1 − R²_OOD"),
         Column("ecr", "ECR", "percent"), Column("error", "error in η (octaves)", "log2"),
     )  # fmt: skip
-    shown = layout(axis("1 − R²_OOD", type="log", exponentformat="power"), axis("extra compute ratio", type="log", tickformat=".1~%"))
+    shown = layout(
+        axis("1 − R²_OOD", type="log", exponentformat="power"),
+        axis("extra compute ratio", type="log", tickformat=".2~%"),
+    )
     view_ = View("own quantity", tuple(_points(found)), shown)
-    unpriced = f" {found.unpriced} scores have no price: their learning rate lies outside the sweep." if found.unpriced else ""
-    return Plot("ecr-r2", title, caption + unpriced, (view_,), table("ECR by strategy and budget", columns, rows), switches=True)
+    unpriced = (
+        f" {found.unpriced} scores have no price: their learning rate lies outside the sweep." if found.unpriced else ""
+    )
+    return Plot(
+        "ecr-r2", title, caption + unpriced, (view_,), table("ECR by strategy and budget", columns, rows), switches=True
+    )
 
 
 def _points(found: EcrData) -> list[Trace]:
@@ -122,8 +148,8 @@ def _points(found: EcrData) -> list[Trace]:
         xs = [x for t in traces for x in t["x"]]
         ends = [min(xs), max(xs)]
         traces.append({
-            "type": "scatter", "mode": "lines", "x": ends, "y": [found.proportion.slope * x for x in ends],
-            "name": f"ECR = {found.proportion.slope:.3g} · (1 − R²)", "line": {"color": "var(--muted)", "width": 1.5, "dash": "dot"},
+            "type": "scatter", "mode": "lines", "x": ends, "y": [found.proportion.factor * x for x in ends],
+            "name": f"ECR = {found.proportion.factor:.3g} · (1 − R²)", "line": {"color": "var(--muted)", "width": 1.5, "dash": "dot"},
             "hoverinfo": "skip",
         })  # fmt: skip
     return traces

@@ -17,7 +17,7 @@ from etastar.report.figures.missing import Missing
 from etastar.report.interactive.base import Plot, Trace, View, axis, layout, log2_axis, ramp
 from etastar.report.tables import Column, Table, table
 from etastar.report.view import StudyView, block_of
-from etastar.report.words import lr_words, plot_text, power_words, short_name
+from etastar.report.words import lr_words, plot_text, power_html, short_name
 from etastar.scale import format_number
 
 DEGREE = 3  # the paper's
@@ -86,7 +86,7 @@ def _panel(panel: LossPanel, block: Block, quantity: Quantity, colour: str, name
         runs = names.get((block.params, panel.tokens, round(log2_lr, 6)), [])
         more = f"<br>and {len(runs) - MOST_NAMES} more" if len(runs) > MOST_NAMES else ""
         texts.append(
-            f"<b>{group}, η = {lr_words(2.0**log2_lr)}</b> ({power_words(log2_lr)})<br>loss {loss:.4f}"
+            f"<b>{group}, η = {lr_words(2.0**log2_lr)}</b> ({power_html(log2_lr)})<br>loss {loss:.4f}"
             + (f", mean of {count}" if count > 1 else "")
             + (f"<br>η_eff {lr_words(2.0**x)}" if quantity is Quantity.EFF_LR else "")
             + "".join(f"<br>{run}" for run in runs[:MOST_NAMES])
@@ -103,7 +103,7 @@ def _panel(panel: LossPanel, block: Block, quantity: Quantity, colour: str, name
     ]  # fmt: skip
     if panel.fitted_minimum is not None:
         x, loss = panel.fitted_minimum
-        said = f"<b>{group}</b><br>minimum of the fit: {power_words(x)} = {lr_words(2.0**x)}, loss {loss:.4f}"
+        said = f"<b>{group}</b><br>minimum of the fit: {power_html(x)} = {lr_words(2.0**x)}, loss {loss:.4f}"
         traces.append(
             {"type": "scatter", "mode": "markers", "x": [x], "y": [loss], "legendgroup": group, "showlegend": False,
              "marker": {"color": colour, "symbol": "diamond", "size": 11, "line": {"color": "var(--ink)", "width": 1}},
@@ -113,7 +113,7 @@ def _panel(panel: LossPanel, block: Block, quantity: Quantity, colour: str, name
         traces.append(
             {"type": "scatter", "mode": "markers", "x": panel.diverged_log2_lr, "y": [floor] * len(panel.diverged_log2_lr),
              "legendgroup": group, "showlegend": False, "marker": {"color": colour, "symbol": "x-thin-open", "size": 9},
-             "text": [f"<b>{group}</b><br>η = {power_words(x)} diverged" for x in panel.diverged_log2_lr],
+             "text": [f"<b>{group}</b><br>η = {power_html(x)} diverged" for x in panel.diverged_log2_lr],
              "hovertemplate": "%{text}<extra></extra>"}
         )  # fmt: skip
     return traces

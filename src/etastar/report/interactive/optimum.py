@@ -9,9 +9,6 @@ from etastar.report.figures import optimum
 from etastar.report.figures.missing import Missing
 from etastar.report.figures.optimum import Curve, OptimumData, Panel
 from etastar.report.interactive.base import (
-    DASHES,
-    SERIES,
-    SYMBOLS,
     Plot,
     Trace,
     View,
@@ -23,7 +20,7 @@ from etastar.report.interactive.base import (
 from etastar.report.interactive.strategies import look
 from etastar.report.tables import Column, Table, table
 from etastar.report.view import StudyView
-from etastar.report.words import lr_words, power_words, prediction_key, prediction_words
+from etastar.report.words import lr_words, power_html, prediction_key, prediction_words
 from etastar.scale import format_number
 
 
@@ -35,7 +32,8 @@ def optimum_plot(view: StudyView, quantity: Quantity, found: Answer) -> Plot:
     known = optimum.data(view, quantity)
     caption = (
         f"Every cell's {sign} with its {view.options.level:.0%} interval. Filled marks carry the dashed line, which is drawn on "
-        "to the largest cell: what lies off it there bends. Hollow marks are cells without a minimum inside the sweep."
+        "to the largest cell: what lies off it there bends. Hollow circles are "
+        "cells beyond it, crosses cells without a minimum inside the sweep, at their lowest loss. Colours go from small to large."
     )
     if isinstance(known, Missing):
         return Plot(key, title, caption, missing=known.sentence)
@@ -48,8 +46,7 @@ def _view(panel: Panel, sign: str, quantity: Quantity, found: Answer) -> View:
     along = "D" if panel.axis == Axis.DATA.value else "N"
     traces: list[Trace] = []
     for k, curve in enumerate(panel.curves):
-        colour = SERIES[k % len(SERIES)] if along == "D" else ramp(k, len(panel.curves))
-        traces += _curve(curve, colour, k, along)
+        traces += _curve(curve, ramp(k, len(panel.curves)), along)
     scales = [x for curve in panel.curves for x in curve.scale]
     if panel.axis == Axis.DATA.value:
         traces += _targets(found, quantity)
@@ -58,16 +55,15 @@ def _view(panel: Panel, sign: str, quantity: Quantity, found: Answer) -> View:
     return View(f"along {along}", tuple(traces), layout(scale_axis(title, scales), log2_axis(sign)))
 
 
-def _curve(curve: Curve, colour: str, k: int, along: str) -> list[Trace]:
-    symbol = SYMBOLS[k % len(SYMBOLS)]
+def _curve(curve: Curve, colour: str, along: str) -> list[Trace]:
     group = curve.label
     shown = [
-        f"{symbol if inside else symbol + '-open'}" if status == "INTERIOR" else "x-thin-open"
+        ("circle" if inside else "circle-open") if status == "INTERIOR" else "x-thin-open"
         for inside, status in zip(curve.fitted, curve.status, strict=True)
     ]
     texts = [
-        f"<b>{curve.label}, {along} = {format_number(x)}</b><br>{power_words(y)} = {lr_words(2.0**y)}"
-        + (f"<br>{power_words(low)} … {power_words(high)}" if low is not None and high is not None else "")
+        f"<b>{curve.label}, {along} = {format_number(x)}</b><br>{power_html(y)} = {lr_words(2.0**y)}"
+        + (f"<br>{power_html(low)} … {power_html(high)}" if low is not None and high is not None else "")
         + f"<br>{status}{''.join(f'<br>{flag}' for flag in flags)}"
         for x, y, low, high, status, flags in zip(
             curve.scale, curve.log2_value, curve.log2_low, curve.log2_high, curve.status, curve.flags, strict=True
@@ -75,9 +71,8 @@ def _curve(curve: Curve, colour: str, k: int, along: str) -> list[Trace]:
     ]
     up = [0.0 if h is None else h - y for h, y in zip(curve.log2_high, curve.log2_value, strict=True)]
     down = [0.0 if low is None else y - low for low, y in zip(curve.log2_low, curve.log2_value, strict=True)]
-    r = "" if curve.pearson_r is None else f", r = {curve.pearson_r:.4f}"
     traces: list[Trace] = [{
-        "type": "scatter", "mode": "markers", "x": curve.scale, "y": curve.log2_value, "name": f"{curve.label}{r}",
+        "type": "scatter", "mode": "markers", "x": curve.scale, "y": curve.log2_value, "name": curve.label,
         "legendgroup": group, "marker": {"color": colour, "symbol": shown, "size": 8, "line": {"color": colour, "width": 1.5}},
         "error_y": {"type": "data", "symmetric": False, "array": up, "arrayminus": down, "color": colour, "thickness": 1, "width": 0},
         "text": texts, "hovertemplate": "%{text}<extra></extra>",
@@ -85,7 +80,7 @@ def _curve(curve: Curve, colour: str, k: int, along: str) -> list[Trace]:
     if curve.line_scale:
         traces.append({
             "type": "scatter", "mode": "lines", "x": curve.line_scale, "y": curve.line_log2_value, "legendgroup": group,
-            "line": {"color": colour, "width": 1.5, "dash": DASHES[1]}, "showlegend": False, "hoverinfo": "skip",
+            "line": {"color": colour, "width": 1.5, "dash": "dash"}, "showlegend": False, "hoverinfo": "skip",
         })  # fmt: skip
     return traces
 
@@ -105,7 +100,7 @@ def _targets(found: Answer, quantity: Quantity) -> list[Trace]:
             "marker": {"color": colour, "symbol": symbol, "size": 12, "line": {"color": "var(--ink)", "width": 1.5}},
             "error_y": {"type": "data", "symmetric": False, "array": [high - value], "arrayminus": [value - low],
                         "color": colour, "thickness": 2, "width": 4},
-            "text": [f"<b>target, {prediction_words(p)}</b><br>{power_words(value)} = {lr_words(2.0**value)}"],
+            "text": [f"<b>target, {prediction_words(p)}</b><br>{power_html(value)} = {lr_words(2.0**value)}"],
             "hovertemplate": "%{text}<extra></extra>", "meta": {"strategy": prediction_key(p)},
         })  # fmt: skip
     return traces
@@ -126,5 +121,3 @@ def _table(known: OptimumData, sign: str) -> Table:
         )
     ]  # fmt: skip
     return table(f"{sign} of every cell", columns, rows)
-
-

@@ -10,7 +10,7 @@ from etastar.report.figures.over_time import LrCurve
 from etastar.report.interactive.base import Plot, Trace, View, axis, layout, log2_axis, ramp
 from etastar.report.tables import Column, table
 from etastar.report.view import StudyView
-from etastar.report.words import power_words, short_name
+from etastar.report.words import power_html, short_name
 from etastar.scale import format_number
 
 MOST_POINTS = 160  # a curve
@@ -26,6 +26,7 @@ def norms_plot(view: StudyView) -> Plot:
     found = norms.data(view)
     if isinstance(found, Missing):
         return Plot("norms", title, caption, missing=found.sentence)
+
     def logs(curve: LrCurve) -> list[float]:
         return [math.log2(v) for v in curve.value]
 
@@ -37,7 +38,10 @@ def norms_plot(view: StudyView) -> Plot:
         View("η_eff(t)", first, layout(t, log2_axis("η_eff"))),
         View("‖w_t‖", second, layout(t, axis("‖w‖₂", type="log"))),
     )
-    rows = [(c.lr, c.value[0], c.value[-1], w.value[0], w.value[-1]) for c, w in zip(found.eff_lr, found.weight_norm, strict=True)]
+    rows = [
+        (c.lr, c.value[0], c.value[-1], w.value[0], w.value[-1])
+        for c, w in zip(found.eff_lr, found.weight_norm, strict=True)
+    ]
     columns = (
         Column("lr", "η", "lr"), Column("eff_first", "η_eff, first", "lr"), Column("eff_last", "η_eff, last", "lr"),
         Column("norm_first", "‖w‖, first"), Column("norm_last", "‖w‖, last"),
@@ -48,7 +52,7 @@ def norms_plot(view: StudyView) -> Plot:
 
 def _line(curve: LrCurve, values: list[float], k: int, count: int, sign: str) -> Trace:
     every = max(1, len(curve.step) // MOST_POINTS)
-    name = f"η = {power_words(curve.log2_lr, 1)}"
+    name = f"η = {power_html(curve.log2_lr, 1)}"
     return {
         "type": "scatter", "mode": "lines", "x": curve.step[::every], "y": values[::every], "name": name,
         "line": {"color": ramp(k, count), "width": 1.6},

@@ -6,7 +6,7 @@ from etastar.predict.recommend import Answer
 from etastar.report.headline import Headline
 from etastar.report.interactive.base import Plot, Trace, View, layout, log2_axis
 from etastar.report.tables import Column, Table, table
-from etastar.report.words import lr_words, octave_words, power_words, prediction_key, prediction_words
+from etastar.report.words import lr_words, octave_words, power_html, prediction_key, prediction_words
 
 # one colour and symbol a strategy, the same in every figure
 _LOOK = {
@@ -46,20 +46,27 @@ def strategy_table(found: Answer, level: float) -> Table:
 def strategy_plot(found: Answer, head: Headline) -> Plot:
     """Answers with their intervals, one above another; the recommended one stands on a band."""
     given = [(p, t) for p, t in zip(found.predictions, found.backtests, strict=True) if p.log2_lr is not None]
-    title, caption = "What each strategy says", f"The answer of every strategy for {found.target}, with its {head.level:.0%} "
-    caption += "interval. The shaded band is the recommended interval; wide bars are strategies that their back-test refutes."
+    title, caption = (
+        "What each strategy says",
+        f"The answer of every strategy for {found.target}, with its {head.level:.0%} ",
+    )
+    caption += (
+        "interval. The shaded band is the recommended interval; wide bars are strategies that their back-test refutes."
+    )
     if not given:
         return Plot("strategies", title, caption, missing=found.abstained or "no strategy has an answer")
     traces: list[Trace] = []
     for row, (p, tested) in enumerate(reversed(given)):
         low, high = p.interval(head.level, of_lr=True) or (p.log2_lr, p.log2_lr)
-        missed = f"{octave_words(tested.rms_lr_error)} on {len(tested.trials)} held-out cells" if tested.trials else "none"
+        missed = (
+            f"{octave_words(tested.rms_lr_error)} on {len(tested.trials)} held-out cells" if tested.trials else "none"
+        )
         colour, symbol = look(prediction_key(p))
         assert p.log2_lr is not None
         assert low is not None
         assert high is not None
         said = (
-            f"<b>{prediction_words(p)}</b><br>η = {lr_words(2.0**p.log2_lr)} ({power_words(p.log2_lr)})<br>"
+            f"<b>{prediction_words(p)}</b><br>η = {lr_words(2.0**p.log2_lr)} ({power_html(p.log2_lr)})<br>"
             f"{lr_words(2.0**low)} … {lr_words(2.0**high)}<br>back-test: {missed}<br>{p.cells} cells"
         )
         traces.append({
@@ -76,7 +83,19 @@ def strategy_plot(found: Answer, head: Headline) -> Plot:
             "type": "rect", "xref": "x", "yref": "paper", "x0": head.interval.low, "x1": head.interval.high, "y0": 0, "y1": 1,
             "fillcolor": "var(--band)", "line": {"width": 0}, "layer": "below",
         })  # fmt: skip
-    y = {"tickvals": list(range(len(names))), "ticktext": names, "range": [-0.6, len(names) - 0.4], "automargin": True,
-         "zeroline": False, "showgrid": False}  # fmt: skip
-    shown = layout(log2_axis("η"), y, shapes=shapes, height=110 + 44 * len(names), meta={"names": "y"})
-    return Plot("strategies", title, caption, (View("η", tuple(traces), shown),), strategy_table(found, head.level), switches=True)
+    # names above their bars: beside them they would take half of a narrow screen
+    notes = [
+        {"xref": "paper", "x": 0, "xanchor": "left", "yref": "y", "y": row + 0.36, "text": name, "showarrow": False,
+         "font": {"size": 12, "color": "var(--muted)"}}
+        for row, name in enumerate(names)
+    ]  # fmt: skip
+    y = {"range": [-0.6, len(names) - 0.3], "zeroline": False, "showgrid": False, "showticklabels": False}
+    shown = layout(log2_axis("η"), y, shapes=shapes, annotations=notes, height=90 + 48 * len(names))
+    return Plot(
+        "strategies",
+        title,
+        caption,
+        (View("η", tuple(traces), shown),),
+        strategy_table(found, head.level),
+        switches=True,
+    )
