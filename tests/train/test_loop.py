@@ -299,6 +299,30 @@ def test_a_stop_that_is_asked_for_saves_at_once(tmp_path: Path) -> None:
     same_study(tmp_path / "whole", tmp_path / "cut")
 
 
+@pytest.mark.parametrize("held_bytes", [0, 1 << 30])
+def test_branch_points_in_memory_or_read_back_give_the_same_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_bytes: int
+) -> None:
+    """With long checkpoint_seconds a branch point stays off the disk where memory has it, and only there."""
+    monkeypatch.setattr("etastar.train.place._HELD_BYTES", held_bytes)
+    spec = toy(execution={"checkpoint_every": 1000, "checkpoint_seconds": 1e9})
+    saved = []
+    save = CheckpointFolder.save
+    monkeypatch.setattr(
+        CheckpointFolder, "save", lambda self, mark, *rest: (saved.append(mark.step), save(self, mark, *rest))
+    )
+    run(spec, tmp_path / "whole")
+    assert saved == ([18] if held_bytes else [10, 18])  # the last trunk is always there for a later horizon
+    run(toy(), tmp_path / "plain")
+    same_study(tmp_path / "plain", tmp_path / "whole")
+    for count in (12, 19, 25):  # in the first branch, in the second stretch of the trunk, in the second branch
+        asked = iter(range(count))
+        stop = lambda asked=asked: next(asked, None) is None  # noqa: E731
+        train(spec, tmp_path / "cut", corpus=CORPUS, reporter=Silent(), should_stop=stop)
+    run(spec, tmp_path / "cut")
+    same_study(tmp_path / "plain", tmp_path / "cut")
+
+
 def test_repeated_data_is_said(tmp_path: Path) -> None:
     spec = toy(batch_sequences=64, horizons=[24])
     reporter = Silent()

@@ -21,6 +21,7 @@ from etastar.estimate.estimates import Estimates, Options, estimate_group
 from etastar.estimate.weights import FitChoice
 from etastar.importers.tables import read_runs
 from etastar.laws.loglinear import Law, all_laws
+from etastar.predict.budget import model_sets
 from etastar.predict.calibration import StudyReport, study_report
 from etastar.predict.diagnosis import StudyDiagnosis, diagnose_study
 from etastar.predict.evaluate import Evaluation, evaluate
@@ -34,6 +35,7 @@ from etastar.scale import Scale, format_number
 Found = TypeVar("Found")
 
 BUDGETS = (0.05, 0.6)  # β of the paper's evaluation
+FURTHER = 0.35  # of β beyond the first budget that every test cell can spend along D
 TEST_SHARE = 0.5  # test cells reach down to this share of the longest D (the paper's 50B of 100B)
 PAPER_REPLICATES = 50  # redraws behind the paper's own fits, whose intervals no figure shows
 
@@ -120,16 +122,26 @@ class StudyView:
         *,
         params: float | None = None,
         tokens: tuple[float, float] | None = None,
-        budgets: tuple[float, float] = BUDGETS,
+        budgets: tuple[float, float] | None = None,
     ) -> Evaluation | str:
-        """Every strategy at every budget on the test cells (by default `test_cells`); or why it cannot be."""
+        """Every strategy at every budget on the test cells (by default `test_cells`); or why it cannot be.
+
+        Budgets are the paper's, 5 to 60 %, and further where a short study has no training set within them.
+        """
         own, upper = self.test_cells(group)
         size, span = params or own, tokens or upper
+        budgets = budgets or self._budgets(group, size, span[0])
 
         def judged() -> Evaluation:
             return evaluate(self.evidence(group), params=size, tokens=span, budgets=budgets)
 
         return self._keep(("evaluation", group.label, size, span, budgets), lambda: _or_reason(judged))
+
+    def _budgets(self, group: Group, params: float, shortest_test: float) -> tuple[float, float]:
+        first_pair = 2 * float(block_of(group, params).tokens[0]) / shortest_test
+        sets = model_sets([block.params for block in group.blocks], params)
+        first_set = sets[0][0] + 0.01 if sets else 0.0
+        return BUDGETS[0], float(min(max(BUDGETS[1], first_pair + FURTHER, first_set), 1.0))
 
     def answer(self, group: Group, target: Scale, settings: RunSettings | None = None) -> Answer:
         """What every strategy says about a target, and which is recommended."""

@@ -69,7 +69,13 @@ class Trajectory:
 
     def before(self, step: int) -> Trajectory:
         """The part logged before a step."""
-        keep = self.step < step
+        return self._part(self.step < step)
+
+    def since(self, step: int) -> Trajectory:
+        """The part logged at a step and after it."""
+        return self._part(self.step >= step)
+
+    def _part(self, keep: np.ndarray) -> Trajectory:
         columns = {name: getattr(self, name)[keep] for name in _MEASURED}
         return Trajectory.from_arrays(step=self.step[keep], weight=self.weight, run=self.run, **columns)
 

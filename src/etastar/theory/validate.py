@@ -111,9 +111,7 @@ class SpreadData:
 
 def eff_lr_spread(trajectories: Sequence[Trajectory], *, warmup_steps: int = 0) -> SpreadData:
     """Per-weight spread of η_eff over matrices logged at the same steps."""
-    steps = trajectories[0].step
-    if any(not np.array_equal(one.step, steps) for one in trajectories):
-        raise InputError("matrices are logged at different steps", hint="log all matrices of a run together")
+    steps = _common_steps(trajectories)
     table = np.log2(np.stack([one.eff_lr[steps >= warmup_steps] for one in trajectories]))
     if not np.isfinite(table).all():
         raise InputError("eff_lr is missing or zero at some step", hint="log eff_lr of every matrix")
@@ -129,6 +127,30 @@ def eff_lr_spread(trajectories: Sequence[Trajectory], *, warmup_steps: int = 0) 
         widest_octaves=float(np.ptp(means)),
         goodness=float(np.median(with_mean)),
     )
+
+
+@dataclass(frozen=True)
+class BandData:
+    """η_eff over matrices at every logged step."""
+
+    step: np.ndarray
+    mean: Floats
+    sd: Floats
+
+
+def eff_lr_band(trajectories: Sequence[Trajectory]) -> BandData:
+    """Mean and standard deviation of η_eff over matrices logged at the same steps; steps without it are left out."""
+    steps = _common_steps(trajectories)
+    table = np.stack([one.eff_lr for one in trajectories])
+    known = np.isfinite(table).all(axis=0)
+    return BandData(steps[known], table[:, known].mean(axis=0), table[:, known].std(axis=0))
+
+
+def _common_steps(trajectories: Sequence[Trajectory]) -> np.ndarray:
+    steps = trajectories[0].step
+    if any(not np.array_equal(one.step, steps) for one in trajectories):
+        raise InputError("matrices are logged at different steps", hint="log all matrices of a run together")
+    return steps
 
 
 def _figure(

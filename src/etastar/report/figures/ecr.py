@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from etastar.estimate.cells import Quantity
+from etastar.laws.loglinear import Axis
 from etastar.predict.evaluate import STRATEGIES
 from etastar.predict.proportion import Proportion, ecr_proportion
+from etastar.report.figures import style
+from etastar.report.figures.judged import judged, strategy_label
 from etastar.report.figures.missing import Missing
-from etastar.report.figures.r2_ood import strategy_label
+from etastar.report.figures.r2_ood import EFF, strategy_style
 from etastar.report.view import StudyView, training_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 NAME = "ecr-r2"
 
@@ -42,14 +52,14 @@ class EcrData:
 
 def data(view: StudyView) -> EcrData | Missing:
     """Scores of the main group's test cells."""
-    found = view.evaluation(view.main)
-    if isinstance(found, str):
-        return Missing(NAME, found, "a sweep at the largest N whose optimum lies inside it, at three D or more")
-    if len(found.test_tokens) < 2:
-        return Missing(NAME, "R² needs two test cells, and there is one", "more horizons of the largest N")
+    found = judged(view, NAME, tests=2)
+    if isinstance(found, Missing):
+        return found
     strategies = []
     for axis, quantity in STRATEGIES:
-        own = [s for s in found.scores if (s.axis, s.quantity) == (axis, quantity)]
+        own = [
+            s for s in found.scores if (s.axis, s.quantity) == (axis, quantity) and s.tests == len(found.test_tokens)
+        ]
         both = [(s, s.r2_ood, s.ecr) for s in own if s.r2_ood is not None and s.ecr is not None]
         strategies.append(
             StrategyPoints(
@@ -79,3 +89,47 @@ def data(view: StudyView) -> EcrData | Missing:
         proportion_lr=ecr_proportion([z for _, z, _ in points if z is not None], [y for _, z, y in points if z is not None]),
         unpriced=sum(s.ecr is None for s in found.scores),
     )  # fmt: skip
+
+
+def draw(found: EcrData) -> Figure:
+    """One column, both axes logarithmic: a proportion is a line of slope one."""
+    with style.paper():
+        figure, (ax,) = style.canvas(style.ONE_COLUMN, 2.7)
+        for points in found.strategies:
+            pairs = _positive(points)
+            if pairs:
+                colour, _ = strategy_style(points.axis, points.quantity)
+                solid = points.quantity == Quantity.EFF_LR.value
+                ax.plot(
+                    *zip(*pairs, strict=True), "o" if points.axis == Axis.DATA.value else "s", ms=3,
+                    mec=colour, mew=0.7, mfc=colour if solid else "white", alpha=0.8,
+                    label=points.label.replace("η_eff", EFF),
+                )  # fmt: skip
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        if found.proportion is not None:
+            ends = np.array([x for points in found.strategies for x in points.unexplained if x > 0])
+            ends = np.array([ends.min(), ends.max()])
+            ax.plot(ends, 100 * found.proportion.factor * ends, color=style.INK, lw=0.9, zorder=1)
+        ax.set_xlabel("$1 - R^2_{\\mathrm{OOD}}$")
+        ax.set_ylabel("extra compute ratio (%)")
+        for axis, k in ((ax.xaxis, 0), (ax.yaxis, 1)):
+            style.plain_log(axis, [pair[k] for points in found.strategies for pair in _positive(points)])
+        ax.legend(loc="upper left", title="fit along, of", title_fontsize=style.SMALL)
+        style.heading(
+            figure, f"tested at N = {style.short(found.params)} ({len(found.test_tokens)} cells)", *_said(found)
+        )
+        return figure
+
+
+def _positive(points: StrategyPoints) -> list[tuple[float, float]]:
+    """(1 − R², ECR in %) that a logarithmic plot can hold."""
+    return [(x, 100 * y) for x, y in zip(points.unexplained, points.ecr, strict=True) if x > 0 and y > 0]
+
+
+def _said(found: EcrData) -> list[str]:
+    if found.proportion is None:
+        return []
+    fit = found.proportion
+    free = "" if fit.exponent is None else f"; a free power would be {fit.exponent:.2f}"
+    return [f"line: ECR = {100 * fit.factor:.2g} % · (1 − R²){free}"]

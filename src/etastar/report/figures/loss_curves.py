@@ -7,6 +7,7 @@ minimum of the fit.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,9 +15,15 @@ from etastar.estimate.cells import Quantity
 from etastar.estimate.estimates import Estimates
 from etastar.estimate.optimum import Status
 from etastar.estimate.weights import coordinate
+from etastar.report.figures import style
 from etastar.report.figures.missing import Missing, no_eff_lr
 from etastar.report.figures.optimum import spread
 from etastar.report.view import StudyView, training_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 MOST_PANELS = 8
 KNOTS = 65
@@ -104,3 +111,51 @@ def _panel(found: Estimates, index: int) -> LossPanel:
         status=optimum.status.value,
         r2=optimum.r2 if np.isfinite(optimum.r2) else None,
     )
+
+
+def draw(found: LossCurvesData) -> Figure:
+    """Small panels, one a horizon, in two columns' width."""
+    with style.paper():
+        columns = min(4, len(found.panels))
+        rows = -(-len(found.panels) // columns)
+        width = style.TWO_COLUMNS if columns > 2 else style.ONE_COLUMN
+        figure, axes = style.canvas(width, 0.55 + 1.55 * rows, rows, columns, sharex=True)
+        for ax, panel in zip(axes, found.panels, strict=False):
+            _draw_panel(ax, panel)
+        for ax in axes[len(found.panels) :]:
+            ax.remove()
+        everything = [x for panel in found.panels for x in panel.log2_x]
+        style.log2_axis(axes[0].xaxis, min(everything), max(everything), most=4)
+        symbol = "$\\eta$" if found.quantity == Quantity.LR.value else "$\\overline{\\eta}_{\\mathrm{eff}}$"
+        for k, ax in enumerate(axes[: len(found.panels)]):
+            ax.set_xlabel(symbol if k + columns >= len(found.panels) else "")
+            ax.set_ylabel("validation loss" if k % columns == 0 else "")
+        fit = "cubic" if found.degree == 3 else "quadratic"
+        r2 = "" if found.median_r2 is None else f"median R² {found.median_r2:.4f} over {found.cells} horizons"
+        style.heading(figure, f"{fit} fit, N = {style.short(found.params)}", r2, found.training)
+        figure.legend(*_key(fit), loc="outside lower center", ncols=4)
+        return figure
+
+
+def _draw_panel(ax: Axes, panel: LossPanel) -> None:
+    ax.plot(panel.log2_x, panel.loss, "o", ms=3, mfc="white", mec=style.BLUE, mew=0.9)
+    ax.plot(panel.curve_log2_x, panel.curve_loss, ls=(0, (4, 2)), color=style.INK, lw=0.9)
+    ax.plot(*[[v] for v in panel.raw_minimum], "^", ms=5, color=style.GREEN)
+    if panel.fitted_minimum is not None:
+        ax.plot(*[[v] for v in panel.fitted_minimum], "x", ms=5.5, mew=1.4, color=style.VERMILION)
+    r2 = "" if panel.r2 is None else f", R² {panel.r2:.4f}"
+    ax.set_title(f"D = {style.short(panel.tokens)}{r2}", fontsize=style.SMALL, pad=3)
+    if panel.status != Status.INTERIOR.value:
+        ax.text(0.5, 0.97, panel.status, transform=ax.transAxes, ha="center", va="top", fontsize=style.SMALL)
+    ax.margins(y=0.12)
+
+
+def _key(fit: str) -> tuple[list[Line2D], list[str]]:
+    from matplotlib.lines import Line2D
+
+    return [
+        Line2D([], [], ls="", marker="o", mfc="white", mec=style.BLUE),
+        Line2D([], [], ls=(0, (4, 2)), color=style.INK, lw=0.9),
+        Line2D([], [], ls="", marker="^", ms=5, color=style.GREEN),
+        Line2D([], [], ls="", marker="x", ms=5.5, mew=1.4, color=style.VERMILION),
+    ], ["measured", fit, "lowest measured", "minimum of the fit"]

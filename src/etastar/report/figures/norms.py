@@ -7,12 +7,17 @@ Adjacent learning rates an octave apart lie half an octave of η_eff apart in eq
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from etastar.report.figures import style
 from etastar.report.figures.missing import Missing
-from etastar.report.figures.over_time import LrCurve, choose, curves
+from etastar.report.figures.over_time import LrCurve, choose, curves, draw_curves
 from etastar.report.view import StudyView, training_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 NAME = "eff-lr-weight-norm"
 
@@ -46,3 +51,22 @@ def data(view: StudyView, params: float | None = None) -> NormsData | Missing:
         weight_norm=curves(chosen, lambda one: one.weight_norm),
         octaves_per_octave=(np.diff(end) / np.diff([curve.log2_lr for curve in rates])).tolist(),
     )
+
+
+def draw(found: NormsData) -> Figure:
+    """Two panels: η_eff(t) left, ‖w_t‖ right, a colour for each learning rate."""
+    with style.paper():
+        figure, axes = style.canvas(style.TWO_COLUMNS, 2.6, 1, 2)
+        colours = style.lr_bar(figure, axes, [curve.log2_lr for curve in found.eff_lr])
+        draw_curves(axes[0], found.eff_lr, colours)
+        draw_curves(axes[1], found.weight_norm, colours)
+        axes[0].set_ylabel("$\\eta_{\\mathrm{eff}}(t)$")
+        axes[1].set_ylabel("$\\Vert w_t \\Vert_2$")
+        slopes = [found.octaves_per_octave[0], found.octaves_per_octave[-1]] if found.octaves_per_octave else []
+        said = (
+            [f"octaves of final η_eff per octave of η: {slopes[0]:.2f} (smallest η) to {slopes[1]:.2f} (largest)"]
+            if slopes
+            else []
+        )
+        style.heading(figure, f"N = {style.short(found.params)}, {found.weight}", found.training, *said)
+        return figure

@@ -7,6 +7,7 @@ Pearson's r of the whole curve. A cell without an interior optimum stands at its
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +17,14 @@ from etastar.estimate.estimates import Estimates
 from etastar.estimate.optimum import Status
 from etastar.estimate.weights import coordinate
 from etastar.laws.loglinear import Axis, fit_law
+from etastar.report.figures import style
 from etastar.report.figures.missing import Missing, no_eff_lr
 from etastar.report.view import StudyView, training_of
 from etastar.scale import format_number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 WINDOW = (0.2, 0.4)  # of the longest D: the paper fits 20B to 40B of 100B
 SMALLEST_SIZES = 2  # the paper fits its two smallest N
@@ -188,3 +194,85 @@ def spread(values: list[float], most: int) -> list[float]:
     wanted = np.linspace(np.log2(values[0]), np.log2(values[-1]), most)
     picked = {int(np.argmin(np.abs(np.log2(values) - x))) for x in wanted}
     return [values[k] for k in sorted(picked)]
+
+
+def draw(found: OptimumData) -> Figure:
+    """Two panels side by side; where one has no data, the other alone at one column."""
+    with style.paper():
+        two = len(found.panels) > 1
+        figure, axes = style.canvas(style.TWO_COLUMNS if two else style.ONE_COLUMN, 2.7, 1, len(found.panels))
+        symbol = "$\\eta^*$" if found.quantity == Quantity.LR.value else "$\\eta_{\\mathrm{eff}}^*$"
+        for panel, ax in zip(found.panels, axes, strict=True):
+            draw_panel(ax, panel, symbol)
+        style.heading(figure, found.training, *(missing.sentence for missing in found.missing))
+        return figure
+
+
+def draw_panel(ax: Axes, panel: Panel, symbol: str) -> None:
+    """One axis: cells, intervals, the fit window and the lines beyond it."""
+    colours = style.sequence(len(panel.curves))
+    for k, (curve, colour) in enumerate(zip(panel.curves, colours, strict=True)):
+        _draw_curve(ax, curve, colour, style.MARKERS[k % len(style.MARKERS)])
+    everything = [x for curve in panel.curves for x in curve.scale]
+    along_data = panel.axis == Axis.DATA.value
+    style.scale_axis(ax, everything, exact=not along_data)
+    ax.margins(y=0.08)
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high)
+    style.log2_axis(ax.yaxis, low, high)
+    ax.set_xlabel("tokens D" if along_data else "parameters N")
+    ax.set_ylabel(symbol)
+    labels = []
+    for curve, colour in zip(panel.curves, colours, strict=True):
+        r = "" if curve.pearson_r is None else f" {curve.pearson_r:.4f}".replace("-", "−")
+        last = next((v for v in reversed(curve.log2_value) if v is not None), None)
+        if last is not None:
+            labels.append((last, f"{style.short(curve.fixed)}{r}", colour))
+    known = any(curve.pearson_r is not None for curve in panel.curves)
+    style.end_labels(ax, labels, head=("N" if along_data else "D") + (", Pearson r" if known else ""))
+    _shade(ax, panel)
+    _name_hollow(ax, panel)
+
+
+def _draw_curve(ax: Axes, curve: Curve, colour: Any, marker: str) -> None:
+    dense = len(curve.scale) > 20
+    rows = zip(curve.scale, curve.log2_value, curve.log2_low, curve.log2_high, curve.status, strict=True)
+    for x, y, low, high, status in rows:
+        if y is None:
+            continue
+        if status == Status.INTERIOR.value and low is not None and high is not None:
+            ax.plot([x, x], [low, high], color=colour, lw=0.6, alpha=0.6, zorder=2)
+        face = colour if status == Status.INTERIOR.value else "white"
+        ax.plot(
+            [x],
+            [y],
+            marker,
+            ms=2.0 if dense else 3.2,
+            mfc=face,
+            mec=colour,
+            mew=0.3 if dense and face != "white" else 0.8,
+            zorder=3,
+        )
+    if curve.line_scale:
+        x, y = curve.line_scale, curve.line_log2_value
+        ax.plot(x[:2], y[:2], color=style.INK, lw=1.0, zorder=4)
+        ax.plot(x[1:], y[1:], color=style.INK, lw=0.9, ls=(0, (3, 2)), zorder=4)
+
+
+def _shade(ax: Axes, panel: Panel) -> None:
+    """The fit window, grey; lines beyond it are extrapolated."""
+    inside = [x for curve in panel.curves for x, used in zip(curve.scale, curve.fitted, strict=True) if used]
+    if inside:
+        ax.axvspan(min(inside), max(inside), color=style.PALE, alpha=0.7, lw=0, zorder=0)
+        ax.text(
+            float(np.sqrt(min(inside) * max(inside))), 0.985, "fitted", transform=ax.get_xaxis_transform(),
+            ha="center", va="top", fontsize=style.SMALL, color=style.GREY,
+        )  # fmt: skip
+
+
+def _name_hollow(ax: Axes, panel: Panel) -> None:
+    names = sorted({s for curve in panel.curves for s in curve.status if s != Status.INTERIOR.value})
+    if names:
+        said = ", ".join(names)
+        ax.plot([], [], "o", mfc="white", mec=style.GREY, label=f"{said}: at the lowest loss")
+        ax.legend(loc="lower left")

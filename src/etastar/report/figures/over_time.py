@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from etastar.estimate.cells import Group
 from etastar.predict.trunks import Path
+from etastar.report.figures import style
 from etastar.report.figures.missing import Missing, no_trajectories
 from etastar.report.figures.sliding import sliding
 from etastar.report.view import StudyView
 from etastar.scale import format_number
 from etastar.theory.trajectories import Trajectory
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Array = NDArray[np.float64]
 
@@ -69,13 +74,22 @@ def query_of(names: list[str]) -> str:
 
 
 def curves(chosen: Chosen, quantity: Callable[[Trajectory], Array]) -> list[LrCurve]:
-    """A quantity of the chosen matrix, smoothed; steps without a positive value (no LR yet) are left out."""
+    """A quantity of the chosen matrix, smoothed; step 0 and steps without a positive value are left out."""
     return [smoothed(path.lr, one.step, quantity(one)) for path, one in zip(chosen.paths, chosen.matrices, strict=True)]
 
 
 def smoothed(lr: float, step: NDArray[np.int64], values: Array) -> LrCurve:
     """One curve, its sliding mean over steps."""
-    known = np.isfinite(values) & (values > 0)
+    known = np.isfinite(values) & (values > 0) & (step > 0)
     steps, kept = step[known], values[known]
     mean, _ = sliding(steps, kept, SMOOTHING * float(step[-1]))
     return LrCurve(lr, float(np.log2(lr)), steps.tolist(), mean.tolist())
+
+
+def draw_curves(ax: Axes, found: Sequence[LrCurve], colours: Sequence[Any]) -> None:
+    """Curves of all learning rates in one panel: log2 upwards, steps from the first on."""
+    for curve, colour in zip(found, colours, strict=True):
+        ax.plot(curve.step, np.log2(curve.value), color=colour, lw=1.1)
+    values = np.log2([v for curve in found for v in curve.value])
+    style.steps_axis(ax, [step for curve in found for step in curve.step])
+    style.log2_axis(ax.yaxis, float(values.min()) - 0.1, float(values.max()) + 0.1)
