@@ -19,6 +19,7 @@ from etastar.cli.launch import launch_command
 from etastar.cli.merge import merge_command
 from etastar.cli.plan import plan_command
 from etastar.cli.predict import predict_command
+from etastar.cli.report import report_command
 from etastar.cli.simulate import simulate_command
 from etastar.cli.status import status_command
 from etastar.cli.theory import theory_command
@@ -39,6 +40,7 @@ app = typer.Typer(
 )
 app.command("fit")(fit_command)
 app.command("predict")(predict_command)
+app.command("report")(report_command)
 app.command("evaluate")(evaluate_command)
 app.command("simulate")(simulate_command)
 app.command("theory")(theory_command)

@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from etastar import __version__
 from etastar.errors import InputError
-from etastar.report.section import Section
+from etastar.report.section import Progress, Section
 from etastar.report.tables import plain, spell
 from etastar.report.words import lr_words, octave_words, percent_words, power_html, sentence_words
 from etastar.scale import format_number
@@ -36,20 +36,28 @@ def write_report(sections: Sequence[Section], out: str | Path, *, headline: int 
     if path.is_dir():
         raise InputError(f"--out: {str(path)!r} is a folder", hint="name a file, e.g. report.html")
     text = build_page(sections, headline=headline)
-    write_atomically(path, lambda to: to.write_text(text, encoding="utf-8") and None)
+    write_text(path, text)
     return path
+
+
+def write_text(path: Path, text: str) -> None:
+    """A file, whole or not at all."""
+
+    def fill(to: Path) -> None:
+        to.write_text(text, encoding="utf-8")
+
+    write_atomically(path, fill)
 
 
 def build_page(sections: Sequence[Section], *, headline: int = 0, live: bool = False, version: str = "") -> str:
     """The whole page. A `live` one asks the server it came from for news."""
-    style, script, plotly = _asset("page.css"), _asset("page.js"), plotly_js()
     return _environment().get_template("page.html.j2").render(
         main=main_html(sections, headline=headline),
-        title=_title(sections, headline),
-        style=style,
-        script=script,
-        plotly=plotly,
-        policy=_policy([script, plotly, _asset("theme.js")], live=live),
+        title=page_title(sections, headline),
+        style=_asset("page.css"),
+        script=_asset("page.js"),
+        plotly=plotly_js(),
+        policy=policy(live=live),
         theme=_asset("theme.js"),
         data=json_text(page_data(sections)),
         drawings=json_text(drawings(sections)),
@@ -71,6 +79,12 @@ def main_html(sections: Sequence[Section], *, headline: int = 0) -> str:
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         etastar=__version__,
     )  # fmt: skip
+
+
+def progress_html(progress: Progress) -> str:
+    """Where a running study stands, as the page shows it."""
+    module = _environment().get_template("parts.html.j2").module
+    return str(module.progress_part(progress))  # type: ignore[attr-defined]
 
 
 def page_data(sections: Sequence[Section]) -> dict[str, Any]:
@@ -105,7 +119,8 @@ def _unique_keys(sections: Sequence[Section]) -> list[tuple[str, Section]]:
     return found
 
 
-def _title(sections: Sequence[Section], headline: int) -> str:
+def page_title(sections: Sequence[Section], headline: int = 0) -> str:
+    """What the browser's tab says."""
     head = sections[headline].headline
     if head is None:
         return f"{sections[headline].title} · etastar"
@@ -116,14 +131,19 @@ def _title(sections: Sequence[Section], headline: int) -> str:
     )
 
 
-def _policy(scripts: list[str], *, live: bool) -> str:
+def policy(*, live: bool) -> str:
     """Nothing may be loaded; scripts run by hash. plotly sets style attributes, so styles cannot be hashed."""
-    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
     connect = "'self'" if live else "'none'"
     return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        f"default-src 'none'; script-src {_hashes()}; style-src 'unsafe-inline'; img-src data: blob:; "
         f"connect-src {connect}; base-uri 'none'; form-action 'none'"
     )
+
+
+@lru_cache(maxsize=1)
+def _hashes() -> str:
+    scripts = (_asset("theme.js"), _asset("page.js"), plotly_js())
+    return " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
 
 
 @lru_cache(maxsize=1)

@@ -22,7 +22,7 @@ _KIND: dict[str, Kind] = {
     "decay_steps": "int", "seed": "int", "diverged_step": "int", "spikes": "int", "stack": "int", "micro_batch": "int",
     "ranks": "int", "threads": "int",
 }  # fmt: skip
-_LABEL = {
+_LABEL: dict[str, str] = {
     "params": "N", "tokens": "D", "lr": "η", "mean_eff_lr": "mean η_eff", "plateau_eff_lr": "plateau η_eff",
     "params_nonembedding": "N without embedding", "weight_decay": "λ", "beta1": "β₁", "batch_tokens": "batch",
 }  # fmt: skip
@@ -53,7 +53,7 @@ def runs_table(runs: pa.Table, group_columns: tuple[str, ...] | None = None) -> 
         elif len(known) == 1 and None not in values:
             shared.append((_LABEL.get(name, name.replace("_", " ")), short_name(next(iter(known)), 80)))
     names.sort(key=lambda name: _ALWAYS.index(name) if name in _ALWAYS else len(_ALWAYS))
-    kinds = {name: _kind(name, columns[name]) for name in names}
+    kinds: dict[str, Kind] = {name: _kind(name, columns[name]) for name in names}
     kept = [columns[name][:MOST_ROWS] for name in names]
     rows = tuple(
         tuple(_cell(v, kinds[name]) for v, name in zip(row, names, strict=True)) for row in zip(*kept, strict=True)

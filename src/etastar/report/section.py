@@ -12,12 +12,15 @@ from etastar.estimate.cells import Quantity
 from etastar.predict.answer_json import answer_json
 from etastar.predict.recommend import Answer
 from etastar.predict.settings import RunSettings
+from etastar.report.figures import table_one
+from etastar.report.figures.missing import Missing
 from etastar.report.headline import Headline, headline
+from etastar.report.interactive.adamh import adamh_plot
 from etastar.report.interactive.base import Plot
 from etastar.report.interactive.evaluation import ecr_plot, r2_plot
 from etastar.report.interactive.losses import loss_plot
 from etastar.report.interactive.optimum import optimum_plot
-from etastar.report.interactive.over_time import norms_plot
+from etastar.report.interactive.over_time import no_decay_plot, norms_plot, spread_plot, theory_plot
 from etastar.report.interactive.strategies import strategy_plot, strategy_table
 from etastar.report.plan_part import PlanPart, plan_part
 from etastar.report.provenance import Provenance, provenance
@@ -26,7 +29,7 @@ from etastar.report.tables import Column, Table, plain, table
 from etastar.report.theory_part import TheoryPart, theory_part
 from etastar.report.view import StudyView
 from etastar.report.words import prediction_key, prediction_words, short_name
-from etastar.scale import Scale
+from etastar.scale import Scale, format_number
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,7 @@ class Section:
             "outcome": (head.outcome or None) if head else None,
             "predict": plain(dict(self.predict)) if self.predict else None,
             "strategies": self.strategies.to_json() if self.strategies else None,
+            "tables": [t.to_json() for t in self.tables],
             "cells": self.cells.to_json() if self.cells else None,
             "runs": (self.runs.table.to_json() | {"shared": dict(self.runs.shared), "total": self.runs.total}) if self.runs else None,
             "figures": {p.key: p.table.to_json() if p.table else {"missing": p.missing} for p in self.plots},
@@ -116,6 +120,10 @@ def study_section(
         r2_plot(view),
         ecr_plot(view),
         norms_plot(view),
+        theory_plot(view),
+        spread_plot(view),
+        adamh_plot(view),
+        no_decay_plot(view),
     )
     return Section(
         key=section_key(name),
@@ -125,6 +133,7 @@ def study_section(
         strategies=strategy_table(found, view.options.level),
         switches=_switches(found, plots),
         plots=plots,
+        tables=_table_one(view),
         cells=_cells(view),
         runs=runs_table(view.table, view.group_columns),
         plan=plan_part(folder),
@@ -153,6 +162,25 @@ def _switches(found: Answer, plots: tuple[Plot, ...]) -> tuple[tuple[str, str], 
 
 def _json(value: Table | None) -> dict[str, Any] | None:
     return None if value is None else value.to_json()
+
+
+def _table_one(view: StudyView) -> tuple[Table, ...]:
+    """The paper's Table 1 for this study; none where nothing can be judged."""
+    found = table_one.data(view)
+    if isinstance(found, Missing) or not found.rows:
+        return ()
+    columns = (
+        Column("setup", "setup", "text"), Column("beta", "β", "percent"), Column("error", "log₂ error", "log2", "in the setup's own quantity"),
+        Column("lr_error", "log₂ error in η", "log2"), Column("gap", "loss gap"), Column("ecr", "ECR", "percent"),
+        Column("cost", "true cost", "percent", "of a sweep at the target, trunks paid once"), Column("note", "", "text"),
+    )  # fmt: skip
+    rows = [
+        (r.setup, r.budget_ratio, r.log2_error, r.log2_lr_error, r.loss_gap, r.ecr, r.true_cost,
+         "lowest ECR of its budget" if r.best else (r.reason or ""))
+        for r in found.rows
+    ]  # fmt: skip
+    where = f"N = {format_number(found.params)}, D = {format_number(found.tokens)}"
+    return (table(f"Table 1: error and extra compute of each setup by budget, tested at {where}", columns, rows),)
 
 
 def _cells(view: StudyView) -> Table:

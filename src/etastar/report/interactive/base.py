@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from etastar.report.tables import Table, plain
+from etastar.report.words import percent_words
 from etastar.scale import format_number
 
 RAMP = 8  # steps of the page's sequential scale, var(--r0) … var(--r7)
@@ -43,7 +44,18 @@ class Plot:
 
     def spec(self) -> list[dict[str, Any]]:
         """What the page hands to plotly."""
-        return [{"label": v.label, "data": plain(list(v.traces)), "layout": plain(v.layout)} for v in self.views]
+        return [
+            {"label": v.label, "data": _rounded(plain(list(v.traces))), "layout": plain(v.layout)} for v in self.views
+        ]
+
+
+def _rounded(value: Any) -> Any:
+    """Six digits are more than a screen shows, and half the bytes."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, list):
+        return [_rounded(v) for v in value]
+    return {k: _rounded(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
 def ramp(k: int, count: int) -> str:
@@ -70,6 +82,13 @@ def scale_axis(title: str, values: Sequence[float], **more: Any) -> dict[str, An
         "zeroline": False,
         **more,
     }
+
+
+def log_axis(title: str, values: Sequence[float], *, percent: bool = False, **more: Any) -> dict[str, Any]:
+    """A log axis of positive numbers with round ticks."""
+    found = scale_axis(title, values, **more)
+    words = [percent_words(x) if percent else f"{x:g}" for x in found["tickvals"]]
+    return found | {"ticktext": words}
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from etastar.report.figures import ecr, r2_ood
 from etastar.report.figures.ecr import EcrData
 from etastar.report.figures.missing import Missing
 from etastar.report.figures.r2_ood import R2Data, StrategyCurve
-from etastar.report.interactive.base import Plot, Trace, View, axis, layout
+from etastar.report.interactive.base import Plot, Trace, View, axis, layout, log_axis
 from etastar.report.interactive.strategies import look
 from etastar.report.tables import Column, table
 from etastar.report.view import StudyView
@@ -61,7 +61,13 @@ def _r2_view(found: R2Data, *, own: bool) -> View:
         known = [(b, v) for b, v in zip(curve.budget_ratio, curve.r2_ood_lr, strict=True) if v is not None]
         lowest = min([lowest, *(v for _, v in known)])
         traces.append(_line(curve, [b for b, _ in known], [v for _, v in known]))
-    y = axis("R²_OOD", range=[max(LOWEST_R2, lowest - 0.1), 1.05])
+    # where every strategy fails, the axis follows the best of them down
+    best = max(
+        (max(curve.smoothed if own else _known(curve.r2_ood_lr)) for curve in found.curves if curve.budget_ratio),
+        default=0.0,
+    )
+    floor = max(lowest - 0.1, min(LOWEST_R2, 3 * best))
+    y = axis("R²_OOD", range=[floor, 1.05])
     return View("own quantity" if own else "in η", tuple(traces), layout(axis("budget ratio β", **_PERCENT), y))
 
 
@@ -81,6 +87,10 @@ def _smoothed(curve: StrategyCurve) -> list[Trace]:
         },
         _line(curve, curve.budget_ratio, curve.smoothed),
     ]
+
+
+def _known(values: list[float | None]) -> list[float]:
+    return [v for v in values if v is not None] or [0.0]
 
 
 def _shown(curve: StrategyCurve, edge: list[float]) -> list[float | None]:
@@ -117,11 +127,12 @@ def ecr_plot(view: StudyView) -> Plot:
         Column("strategy", "strategy", "text"), Column("beta", "β", "percent"), Column("unexplained", "1 − R²_OOD"),
         Column("ecr", "ECR", "percent"), Column("error", "error in η (octaves)", "log2"),
     )  # fmt: skip
-    shown = layout(
-        axis("1 − R²_OOD", type="log", exponentformat="power"),
-        axis("extra compute ratio", type="log", tickformat=".2~%"),
-    )
-    view_ = View("own quantity", tuple(_points(found)), shown)
+    points = _points(found)
+    if not points:
+        return Plot("ecr-r2", title, caption, missing="no budget has an ECR above zero")
+    xs, ys = ([v for t in points[: len(found.strategies)] for v in t[k]] for k in ("x", "y"))
+    shown = layout(log_axis("1 − R²_OOD", xs), log_axis("extra compute ratio", ys, percent=True))
+    view_ = View("own quantity", tuple(points), shown)
     unpriced = (
         f" {found.unpriced} scores have no price: their learning rate lies outside the sweep." if found.unpriced else ""
     )

@@ -37,22 +37,24 @@ def optimum_plot(view: StudyView, quantity: Quantity, found: Answer) -> Plot:
     )
     if isinstance(known, Missing):
         return Plot(key, title, caption, missing=known.sentence)
-    views = tuple(_view(panel, sign, quantity, found) for panel in known.panels)
+    views = tuple(
+        panel_view(panel, sign, _targets(found, quantity) if panel.axis == Axis.DATA.value else None)
+        for panel in known.panels
+    )
     said = " ".join(f"Not drawn: {one.sentence}." for one in known.missing)
     return Plot(key, title, f"{caption} {said}".strip(), views, _table(known, sign), switches=True, choose="axis")
 
 
-def _view(panel: Panel, sign: str, quantity: Quantity, found: Answer) -> View:
+def panel_view(panel: Panel, sign: str, targets: list[Trace] | None = None) -> View:
+    """One axis of the figure; `targets` are marks beyond the cells."""
     along = "D" if panel.axis == Axis.DATA.value else "N"
     traces: list[Trace] = []
     for k, curve in enumerate(panel.curves):
         traces += _curve(curve, ramp(k, len(panel.curves)), along)
-    scales = [x for curve in panel.curves for x in curve.scale]
-    if panel.axis == Axis.DATA.value:
-        traces += _targets(found, quantity)
-        scales.append(found.target.tokens)
+    beyond = targets or []
+    scales = [x for curve in panel.curves for x in curve.scale] + [x for trace in beyond for x in trace["x"]]
     title = "D, tokens" if along == "D" else "N, parameters"
-    return View(f"along {along}", tuple(traces), layout(scale_axis(title, scales), log2_axis(sign)))
+    return View(f"along {along}", (*traces, *beyond), layout(scale_axis(title, scales), log2_axis(sign)))
 
 
 def _curve(curve: Curve, colour: str, along: str) -> list[Trace]:
@@ -61,20 +63,30 @@ def _curve(curve: Curve, colour: str, along: str) -> list[Trace]:
         ("circle" if inside else "circle-open") if status == "INTERIOR" else "x-thin-open"
         for inside, status in zip(curve.fitted, curve.status, strict=True)
     ]
+    marks = [
+        (x, y, y if low is None else low, y if high is None else high, status, flags, symbol)
+        for x, y, low, high, status, flags, symbol in zip(
+            curve.scale,
+            curve.log2_value,
+            curve.log2_low,
+            curve.log2_high,
+            curve.status,
+            curve.flags,
+            shown,
+            strict=True,
+        )
+        if y is not None  # a cell whose every run diverged has no place
+    ]
     texts = [
         f"<b>{curve.label}, {along} = {format_number(x)}</b><br>{power_html(y)} = {lr_words(2.0**y)}"
-        + (f"<br>{power_html(low)} … {power_html(high)}" if low is not None and high is not None else "")
+        + (f"<br>{power_html(low)} … {power_html(high)}" if low != high else "")
         + f"<br>{status}{''.join(f'<br>{flag}' for flag in flags)}"
-        for x, y, low, high, status, flags in zip(
-            curve.scale, curve.log2_value, curve.log2_low, curve.log2_high, curve.status, curve.flags, strict=True
-        )
+        for x, y, low, high, status, flags, _ in marks
     ]
-    up = [0.0 if h is None else h - y for h, y in zip(curve.log2_high, curve.log2_value, strict=True)]
-    down = [0.0 if low is None else y - low for low, y in zip(curve.log2_low, curve.log2_value, strict=True)]
     traces: list[Trace] = [{
-        "type": "scatter", "mode": "markers", "x": curve.scale, "y": curve.log2_value, "name": curve.label,
-        "legendgroup": group, "marker": {"color": colour, "symbol": shown, "size": 8, "line": {"color": colour, "width": 1.5}},
-        "error_y": {"type": "data", "symmetric": False, "array": up, "arrayminus": down, "color": colour, "thickness": 1, "width": 0},
+        "type": "scatter", "mode": "markers", "x": [m[0] for m in marks], "y": [m[1] for m in marks], "name": curve.label,
+        "legendgroup": group, "marker": {"color": colour, "symbol": [m[6] for m in marks], "size": 8, "line": {"color": colour, "width": 1.5}},
+        "error_y": {"type": "data", "symmetric": False, "array": [m[3] - m[1] for m in marks], "arrayminus": [m[1] - m[2] for m in marks], "color": colour, "thickness": 1, "width": 0},
         "text": texts, "hovertemplate": "%{text}<extra></extra>",
     }]  # fmt: skip
     if curve.line_scale:
@@ -88,16 +100,18 @@ def _curve(curve: Curve, colour: str, along: str) -> list[Trace]:
 def _targets(found: Answer, quantity: Quantity) -> list[Trace]:
     """What strategies say at the target's D, where they speak of this quantity."""
     traces: list[Trace] = []
-    for p in found.predictions:
+    given = [p for p in found.predictions if p.log2_lr is not None]
+    for k, p in enumerate(given):
+        beside = 2.0 ** (0.07 * (k - 0.5 * (len(given) - 1)))  # side by side, or they hide each other
         value = p.log2_lr if quantity is Quantity.LR else p.log2_value
         if value is None or (quantity is Quantity.EFF_LR and (p.quantity is not quantity or p.inverted)):
             continue
         low, high = p.interval(0.9, of_lr=quantity is Quantity.LR) or (value, value)
         colour, symbol = look(prediction_key(p))
         traces.append({
-            "type": "scatter", "mode": "markers", "x": [found.target.tokens], "y": [value], "showlegend": False,
+            "type": "scatter", "mode": "markers", "x": [found.target.tokens * beside], "y": [value], "showlegend": False,
             "name": f"target: {prediction_words(p)}",
-            "marker": {"color": colour, "symbol": symbol, "size": 12, "line": {"color": "var(--ink)", "width": 1.5}},
+            "marker": {"color": colour, "symbol": symbol, "size": 9, "line": {"color": "var(--card)", "width": 1}},
             "error_y": {"type": "data", "symmetric": False, "array": [high - value], "arrayminus": [value - low],
                         "color": colour, "thickness": 2, "width": 4},
             "text": [f"<b>target, {prediction_words(p)}</b><br>{power_html(value)} = {lr_words(2.0**value)}"],

@@ -2,7 +2,7 @@
 // The page's behaviour: figures when they come near the screen, tables in pages, theme, and news while a study runs.
 // Text from the data goes into the document by textContent alone.
 (function () {
-  const ROWS = 50;
+  const ROWS = 25;
   const root = document.documentElement;
   let numbers = read("etastar-data");
   let drawings = read("etastar-drawings");
@@ -117,7 +117,9 @@
           const cell = make(k === 0 && kinds[0] === "text" ? "th" : "td");
           if (cell.tagName === "TH") cell.scope = "row";
           if (kinds[k] !== "text") cell.className = "num";
-          cell.append(make("bdi", spell(value, kinds[k])));
+          const said = spell(value, kinds[k]);
+          cell.append(make("bdi", said));
+          if (said.length > 28) cell.title = said;
           tr.append(cell);
         });
         part.append(tr);
@@ -308,6 +310,11 @@
       .then((news) => {
         told.classList.remove("lost");
         told.textContent = news.finished ? "all runs done" : news.words;
+        const place = document.querySelector("[data-progress]");
+        if (place && news.progress && place.dataset.shown !== news.progress) {
+          place.innerHTML = news.progress; // the server's own template
+          place.dataset.shown = news.progress;
+        }
         if (news.version === version) return null;
         return fetch("/data.json", { cache: "no-store" }).then((answer) => answer.json()).then((fresh) => {
           version = fresh.version;
