@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from etastar.estimate.cells import Group, Quantity
+from etastar.predict.choice import is_twin
 from etastar.predict.recommend import Answer, Recommendation
 from etastar.report.suggest import runs_that_would_help
 from etastar.report.view import StudyView, training_of
@@ -82,6 +83,7 @@ class Headline:
     conditions: tuple[Fact, ...] = ()
     doubts: tuple[Doubt, ...] = ()
     abstained: str | None = None
+    reasons: tuple[Fact, ...] = ()  # of the strategies, where none has an answer
     would_help: tuple[str, ...] = ()
     others: tuple[Fact, ...] = ()  # what the other groups of the study say
     outcome: str = ""  # what is known of the truth, where it is
@@ -132,7 +134,9 @@ def headline(
     }
     best = found.recommended
     if best is None:
-        return Headline(**base, abstained=found.abstained, facts=_study_facts(view, chosen))
+        reasons = _reasons(found)
+        said = "No strategy has cells enough for this target" if reasons else found.abstained
+        return Headline(**base, abstained=said, reasons=reasons, facts=_study_facts(view, chosen))
     return Headline(
         **base,
         log2_lr=best.log2_lr,
@@ -178,6 +182,17 @@ def _answer_facts(found: Answer, best: Recommendation) -> tuple[Fact, ...]:
     )
 
 
+def _reasons(found: Answer) -> tuple[Fact, ...]:
+    """Why each strategy is silent, each reason once; empty where one has spoken."""
+    if any(p.log2_lr is not None for p in found.predictions):
+        return ()
+    by_reason: dict[str, list[str]] = {}
+    for p in found.predictions:
+        if not (p.inverted and p.log2_value is None):  # the same axis has said it already
+            by_reason.setdefault(p.reason or "no reason was given", []).append(prediction_words(p))
+    return tuple(Fact("; ".join(names), reason) for reason, names in by_reason.items())
+
+
 def _study_facts(view: StudyView, group: Group) -> tuple[Fact, ...]:
     runs = sum(int(np.isfinite(b.seeds).sum()) for b in group.blocks)
     diverged = sum(int(b.diverged.sum()) for b in group.blocks)
@@ -203,10 +218,11 @@ def _range(values: list[float]) -> str:
 def _why(found: Answer, best: Recommendation) -> str:
     """By what the strategy was chosen: its back-test beside the others'."""
     asked = (best.axis, best.quantity, best.inverted)
+    said = list(found.predictions)
     tested = {
         (p.axis, p.quantity, p.inverted): (prediction_words(p), t)
-        for p, t in zip(found.predictions, found.backtests, strict=True)
-        if p.log2_lr is not None
+        for k, (p, t) in enumerate(zip(said, found.backtests, strict=True))
+        if p.log2_lr is not None and not is_twin(said, k)
     }
     name, own = tested.pop(asked)
     if not own.trials:

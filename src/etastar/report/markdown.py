@@ -38,9 +38,10 @@ def _answer(section: Section, mark: str) -> str:
     head = section.headline
     if head is None:
         return f"{mark} No learning rate yet\n\n{text(section.waiting)}"
-    target = f"N = {head.target.params:.4g}, D = {head.target.tokens:.4g}"
+    target = str(head.target)
     if head.log2_lr is None:
         lines = [f"{mark} No recommendation for {target}", text(sentence_words(head.abstained or ""))]
+        lines += ["\n".join(f"- {text(one.name)}: {text(one.value)}" for one in head.reasons)] if head.reasons else []
     else:
         lines = [f"{mark} Learning rate {head.lr} ({power_words(head.log2_lr)}) for {target}", _numbers(head)]
         lines.append(text(sentence_words(head.why)))

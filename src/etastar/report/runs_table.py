@@ -44,7 +44,8 @@ def runs_table(runs: pa.Table, group_columns: tuple[str, ...] | None = None) -> 
     labels = group_labels(runs, list(group_columns) if group_columns else None)
     if len(set(labels)) > 1:
         columns = {"group": labels} | {k: v for k, v in columns.items() if k != "group"}
-    names, shared = [], []
+    names: list[str] = []
+    shared: list[tuple[str, str]] = []
     for name, values in columns.items():
         known = {str(v) for v in values if v is not None}
         if name in _ALWAYS or len(known) > 1:

@@ -150,8 +150,8 @@ def waiting_section(title: str, why: str, *, folder: Path | None = None, progres
 
 
 def section_key(title: str) -> str:
-    """A name for anchors: letters and digits of the title alone."""
-    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:40] or "study"
+    """A name for anchors, from letters and digits of the title alone; none of the page's own begins so."""
+    return f"study-{re.sub(r'[^a-z0-9]+', '-', title.lower()).strip('-')[:40]}".rstrip("-")
 
 
 def _switches(found: Answer, plots: tuple[Plot, ...]) -> tuple[tuple[str, str], ...]:

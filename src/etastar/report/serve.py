@@ -144,10 +144,13 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server
     timeout = 10  # seconds that a slow asker may hold a thread
-    server_version, sys_version = "etastar", ""
     protocol_version = "HTTP/1.1"
+
+    @property
+    def _own(self) -> _Server:
+        assert isinstance(self.server, _Server)
+        return self.server
 
     def do_GET(self) -> None:
         self._answer(body=True)
@@ -162,13 +165,13 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = do_CONNECT = _refused
 
     def _answer(self, *, body: bool) -> None:
-        if not host_allowed(self.headers.get("Host", ""), self.server.names):
+        if not host_allowed(self.headers.get("Host", ""), self._own.names):
             self.close_connection = True
             self._send(
                 HTTPStatus.MISDIRECTED_REQUEST, b"this is not the host that was asked for\n", "text/plain", body=body
             )
             return
-        live = self.server.live
+        live = self._own.live
         route = self.path.partition("?")[0]
         if route == "/":
             self._send(HTTPStatus.OK, live.snapshot.page, "text/html", body=body)
@@ -193,6 +196,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if body:
             self.wfile.write(content)
+
+    def version_string(self) -> str:
+        """No version of anything."""
+        return "etastar"
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: the terminal belongs to the study."""

@@ -63,6 +63,8 @@ def percent_words(share: float | None, digits: int = 2) -> str:
     """0.0012 → "0.12 %"; what is huge gets no decimals."""
     if share is None or not math.isfinite(share):
         return "–"
+    if 0 < share < 0.5 * 10.0 ** -(digits + 2):
+        return f"< {10.0**-digits:g} %"
     return f"{100 * share:.{0 if abs(share) >= 10 else 1 if abs(share) >= 1 else digits}f} %"
 
 

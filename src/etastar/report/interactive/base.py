@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from etastar.report.tables import Table, plain
-from etastar.report.words import percent_words
 from etastar.scale import format_number
 
 RAMP = 8  # steps of the page's sequential scale, var(--r0) … var(--r7)
@@ -87,7 +86,7 @@ def scale_axis(title: str, values: Sequence[float], **more: Any) -> dict[str, An
 def log_axis(title: str, values: Sequence[float], *, percent: bool = False, **more: Any) -> dict[str, Any]:
     """A log axis of positive numbers with round ticks."""
     found = scale_axis(title, values, **more)
-    words = [percent_words(x) if percent else f"{x:g}" for x in found["tickvals"]]
+    words = [f"{100 * x:g} %" if percent else f"{x:g}" for x in found["tickvals"]]
     return found | {"ticktext": words}
 
 

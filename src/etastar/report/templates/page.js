@@ -189,6 +189,8 @@
     const narrow = figure.clientWidth < 480;
     const traces = resolved(view.data), off = hidden[key] || new Set();
     for (const trace of traces) if (trace.meta && trace.meta.strategy) trace.visible = !off.has(trace.meta.strategy);
+    const named = traces.filter((trace) => trace.name && trace.showlegend !== false).length;
+    const legend = 21 * Math.max(0, Math.ceil(named / (narrow ? 2 : 5)) - 1); // its rows must not eat the figure
     const frame = { gridcolor: lines, linecolor: lines, tickfont: { color: muted, size: 12 }, automargin: true };
     const layout = resolved(view.layout);
     for (const axis of ["xaxis", "yaxis"]) {
@@ -198,7 +200,7 @@
     Object.assign(layout, {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, color: ink, size: narrow ? 12 : 13 },
-      margin: { l: narrow ? 44 : 56, r: 12, t: 12, b: 44 }, autosize: true, height: layout.height || (narrow ? 360 : 400),
+      margin: { l: narrow ? 44 : 56, r: 12, t: 12, b: 44 }, autosize: true, height: (layout.height || (narrow ? 340 : 400)) + legend,
       legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: narrow ? 10.5 : 12 }, bgcolor: "rgba(0,0,0,0)" },
       hovermode: "closest", dragmode: window.matchMedia("(pointer: coarse)").matches ? false : "zoom",
       hoverlabel: { bgcolor: card, bordercolor: lines, font: { color: ink, size: 12 }, align: "left" },
