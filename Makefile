@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all test-cluster check clean
+.PHONY: demo test test-all test-browser test-cluster check clean
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -18,8 +18,13 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -n auto
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -n auto -m 'not gpu and not cluster'
+	$(BIN)/python -m pytest -n auto -m 'not gpu and not cluster and not browser'
 	$(BIN)/python -m pytest -m cluster
+	$(BIN)/python -m pytest -m browser tests/browser
+
+# the report in a real headless Chromium (Debian's package); without one it is skipped, and said
+test-browser: $(STAMP)
+	$(BIN)/python -m pytest -m browser tests/browser
 
 # a real Ray and a real Slurm on this machine; what does not start is skipped, and said at the end
 test-cluster: $(STAMP)

@@ -210,7 +210,7 @@
     return library().then((Plotly) => {
       if (!figure.dataset.drawn) canvas.replaceChildren();
       figure.dataset.drawn = "yes";
-      return Plotly.react(canvas, traces, layout, config);
+      return Plotly.react(canvas, traces, layout, config).then(() => performance.mark("etastar-figure"));
     });
   }
   function figures() {
@@ -353,5 +353,6 @@
     start();
     if ("live" in document.body.dataset) live();
     root.dataset.ready = "yes";
+    performance.mark("etastar-ready");
   }, 0));
 })();
