@@ -145,7 +145,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     timeout = 10  # seconds that a slow asker may hold a thread
-    protocol_version = "HTTP/1.1"
+    protocol_version = "HTTP/1.0"  # a connection a request: none is held open between two
 
     @property
     def _own(self) -> _Server:
