@@ -5,7 +5,7 @@ import pytest
 
 from etastar.errors import SpecError
 from etastar.scale import gpt_params
-from etastar.simulate import Grid, Shape, Straight, World, excess, simulate
+from etastar.simulate import Grid, Shape, Straight, World, excess, simulate, simulate_trajectories
 from etastar.theory.dynamics import approx_eff_lr
 
 N = gpt_params(1024)
@@ -81,3 +81,31 @@ def test_a_horizon_shorter_than_its_schedule_is_refused():
 
 def test_same_seed_same_runs():
     assert simulate(World(branch_noise=0.01), Grid(), seed=3).equals(simulate(World(branch_noise=0.01), Grid(), seed=3))
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adam", "adamh"])
+def test_trajectories_are_those_of_the_runs(optimizer):
+    # one horizon, so that the trunk's mean is the run's plateau
+    world = World(optimizer=optimizer, batch_tokens=2**22, warmup_steps=20, decay_steps=100)
+    grid = Grid(widths=(256,), tokens=(50e9,), log2_lrs=(-14.0, -10.0, -7.0))
+    runs, logged = simulate(world, grid), simulate_trajectories(world, grid)
+    for run in runs.to_pylist():
+        own = logged.filter((np.array(logged["run"].to_pylist()) == run["trunk"]) & _rows(logged, "blocks.0.q"))
+        step, eff = own["step"].to_numpy(), own["eff_lr"].to_numpy()
+        order = np.argsort(step)
+        every = np.interp(np.arange(20, step.max()), step[order], eff[order])
+        assert every.mean() == pytest.approx(run["plateau_eff_lr"], rel=0.03)
+        norm = own["weight_norm"].to_numpy()[order]
+        assert norm[0] == pytest.approx(0.15 * own["update_norm"][0].as_py(), rel=1e-6)
+        assert bool(np.ptp(norm) == 0) is (optimizer == "adamh")
+
+
+def _rows(table, weight):
+    return np.array(table["weight"].to_pylist()) == weight
+
+
+def test_adamh_moves_by_its_own_rate():
+    mean, plateau = World(optimizer="adamh").eff_lr(0.01, 20e9)
+    steps = 20e9 / 2**19
+    assert plateau == pytest.approx(0.01)
+    assert mean == pytest.approx(0.01 * (steps - 3000) / steps)

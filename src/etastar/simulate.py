@@ -1,7 +1,8 @@
 """What would a study look like if we knew its law? Synthetic worlds with a known optimum.
 
 A `World` says where the optimal learning rate lies at every (N, D), what a wrong one costs, and how
-noisy a measurement is; a `Grid` says which cells are measured. `simulate` draws a runs table from both.
+noisy a measurement is; a `Grid` says which cells are measured. `simulate` draws a runs table from both, and
+`simulate_trajectories` what its trunks would have logged, were the theory of the weight norm exact.
 Tests, demos, coverage benchmarks and planning use it; the estimators never look inside.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +18,11 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from etastar.errors import SpecError
-from etastar.records import conform_runs
+from etastar.records import conform_runs, conform_trajectories
 from etastar.scale import gpt_params, gpt_params_nonembedding
 from etastar.theory.horizon import mean_eff_lr_wsd
+from etastar.theory.recursion import run_recursion
+from etastar.theory.schedules import Schedule
 
 Array = NDArray[np.float64]
 
@@ -72,7 +75,8 @@ class World(BaseModel):
     branch_noise: float = Field(default=0.0, ge=0)
     noise_growth: float = 0.0
     diverges_above: float | None = Field(default=None, description="octaves of LR above the optimum")
-    # the optimizer that maps η to η_eff
+    # the optimizer that maps η to η_eff: adamh holds the norm, so that η_eff(t) is η(t)
+    optimizer: Literal["adamw", "adam", "adamh"] = "adamw"
     weight_decay: float = Field(default=0.1, ge=0)
     beta1: float = Field(default=0.95, ge=0, lt=1)
     norm_ratio: float = Field(default=0.15, gt=0, description="W₀ / U, initial weight norm over update norm")
@@ -84,14 +88,28 @@ class World(BaseModel):
         """T = D / B."""
         return np.asarray(tokens, dtype=float) / self.batch_tokens
 
+    @property
+    def ramps(self) -> int:
+        """Steps of warm-up and decay."""
+        return self.warmup_steps + self.decay_steps
+
+    @property
+    def decay(self) -> float:
+        """λ as it acts: AdamW's alone."""
+        return self.weight_decay if self.optimizer == "adamw" else 0.0
+
     def eff_lr(self, lr: ArrayLike, tokens: ArrayLike) -> tuple[Array, Array]:
-        """(mean, plateau) η_eff of a run: the paper's AdamW transient under WSD."""
+        """(mean, plateau) η_eff of a run: the paper's AdamW transient under WSD, or AdamH's own η."""
+        steps = self.steps(tokens)
+        if self.optimizer == "adamh":
+            rate, share = np.broadcast_arrays(np.asarray(lr, float), 1 - 0.5 * self.ramps / steps)
+            return rate * share, rate.copy()
         return mean_eff_lr_wsd(
             lr,
-            self.steps(tokens),
+            steps,
             warmup_steps=self.warmup_steps,
             decay_steps=self.decay_steps,
-            weight_decay=self.weight_decay,
+            weight_decay=self.decay,
             beta1=self.beta1,
             norm_ratio=self.norm_ratio,
         )
@@ -100,7 +118,7 @@ class World(BaseModel):
         """The η whose run has this mean η_eff, by bisection of a monotone map."""
         target, tokens = np.broadcast_arrays(np.asarray(log2_eff_lr, float), np.asarray(tokens, float))
         # η·λ stays below 1, else one step would erase the weight
-        top = float(np.log2(0.9 / self.weight_decay)) if self.weight_decay > 0 else 10.0
+        top = float(np.log2(0.9 / self.decay)) if self.decay > 0 else 10.0
         low, high = np.full(target.shape, -40.0), np.full(target.shape, min(top, 10.0))
         for _ in range(60):
             middle = 0.5 * (low + high)
@@ -187,7 +205,7 @@ class Grid(BaseModel):
 
 def simulate(world: World, grid: Grid, *, seed: int = 0) -> pa.Table:
     """Draw a runs table: every cell of the grid, with the world's noise, gaps and divergences."""
-    shortest = world.warmup_steps + world.decay_steps
+    shortest = world.ramps
     if min(grid.tokens) / world.batch_tokens <= shortest:
         raise SpecError(
             f"tokens {min(grid.tokens):.4g} are {min(grid.tokens) / world.batch_tokens:.0f} steps, "
@@ -225,7 +243,7 @@ def _rows(
     def spread(values: Array) -> Array:
         return np.where(diverged, np.nan, np.broadcast_to(values, shape)[kept])
 
-    names = [f"w{widths[wi]}-lr{grid.log2_lrs[li]:g}-s{si}" for si, wi, li in zip(s, w, l, strict=True)]
+    names = [_trunk(world, int(widths[wi]), grid.log2_lrs[li], si) for si, wi, li in zip(s, w, l, strict=True)]
     steps = np.rint(world.steps(np.array(grid.tokens)[d])).astype(np.int64)
     columns: dict[str, Any] = {
         "params": np.array([gpt_params(x) for x in grid.widths], float)[w],
@@ -235,11 +253,11 @@ def _rows(
         "mean_eff_lr": pa.array(spread(mean), mask=diverged),
         "plateau_eff_lr": pa.array(spread(plateau), mask=diverged),
         "params_nonembedding": np.array([gpt_params_nonembedding(x) for x in grid.widths], float)[w],
-        "optimizer": ["adamw"] * len(names),
-        "weight_decay": np.full(len(names), world.weight_decay),
+        "optimizer": [world.optimizer] * len(names),
+        "weight_decay": np.full(len(names), world.decay),
         "beta1": np.full(len(names), world.beta1),
         "batch_tokens": np.full(len(names), world.batch_tokens),
-        "schedule": ["wsd"] * len(names),
+        "schedule": ["wsd" if world.decay_steps else "constant"] * len(names),
         "steps": steps,
         "warmup_steps": np.full(len(names), world.warmup_steps),
         "decay_steps": np.full(len(names), world.decay_steps),
@@ -248,3 +266,50 @@ def _rows(
         "run": [f"{name}-t{step}" for name, step in zip(names, steps, strict=True)],
     }
     return pa.table(columns)
+
+
+def _trunk(world: World, width: int, log2_lr: float, seed: int) -> str:
+    optimizer = "" if world.optimizer == "adamw" else f"{world.optimizer}-"
+    return f"{optimizer}w{width}-lr{log2_lr:g}-s{seed}"
+
+
+# matrices of the first layer, and W₀ of each over the world's own
+_MATRICES = {"blocks.0.q": 1.0, "blocks.0.v": 0.8, "blocks.0.out": 1.4, "blocks.0.up": 1.15}
+
+
+def simulate_trajectories(world: World, grid: Grid, *, logged: int = 250) -> pa.Table:
+    """What the first seed's trunks log if the theory is exact: ‖w‖, ‖u‖, ⟨u, w⟩ and η_eff by the recursion.
+
+    Norms are of a matrix of width × width with ‖u‖ of 0.2 an entry; W₀ follows from `norm_ratio`.
+    """
+    steps = int(np.rint(world.steps(max(grid.tokens)))) - world.decay_steps
+    schedule = Schedule(kind="constant", steps=steps, warmup_steps=world.warmup_steps)
+    # evenly, as trainers log, and more often at first
+    at = np.concatenate([np.linspace(0, steps - 1, logged), np.geomspace(1, steps - 1, logged // 4)])
+    at = np.unique(np.rint(at)).astype(np.int64)
+    lr = 2.0 ** np.array(grid.log2_lrs)
+    parts = []
+    for name, ratio in _MATRICES.items():
+        held = world.optimizer == "adamh"
+        found = run_recursion(
+            schedule, lr=lr, weight_decay=world.decay, beta1=world.beta1, weight_norm0=ratio * world.norm_ratio,
+            update_norm=1.0,
+        )  # fmt: skip
+        rates = schedule.factors()[at][:, None] * lr
+        norm = np.full_like(rates, ratio * world.norm_ratio) if held else found.weight_norm[at]
+        dot = np.zeros_like(rates) if held else found.update_dot_weight[at]
+        eff = rates if held else found.eff_lr[at]
+        parts += [
+            {
+                "run": [_trunk(world, width, x, 0)] * len(at),
+                "step": at,
+                "weight": [name] * len(at),
+                "weight_norm": 0.2 * width * norm[:, k],
+                "update_norm": np.full(len(at), 0.2 * width),
+                "update_dot_weight": (0.2 * width) ** 2 * dot[:, k],
+                "eff_lr": eff[:, k],
+            }
+            for width in grid.widths
+            for k, x in enumerate(grid.log2_lrs)
+        ]
+    return conform_trajectories(pa.concat_tables([pa.table(part) for part in parts])).table

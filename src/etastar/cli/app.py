@@ -13,6 +13,7 @@ from etastar import __version__
 from etastar.cli.data import data_app
 from etastar.cli.demo import demo_command
 from etastar.cli.evaluate import evaluate_command
+from etastar.cli.figures import figures_command
 from etastar.cli.fit import fit_command
 from etastar.cli.flags import flags_command
 from etastar.cli.launch import launch_command
@@ -42,6 +43,7 @@ app.command("fit")(fit_command)
 app.command("predict")(predict_command)
 app.command("report")(report_command)
 app.command("evaluate")(evaluate_command)
+app.command("figures")(figures_command)
 app.command("simulate")(simulate_command)
 app.command("theory")(theory_command)
 app.command("plan")(plan_command)

@@ -15,9 +15,8 @@ from etastar.estimate.estimates import estimate_group
 from etastar.laws.loglinear import Axis
 from etastar.predict.evaluate import STRATEGIES, Evaluation, Row, Score, evaluate
 from etastar.predict.strategies import Evidence
+from etastar.report.figures.table_one import pick_budgets
 from etastar.scale import format_number, parse_positive, parse_range
-
-BUDGET_ROWS = 12
 
 
 def evaluate_command(
@@ -151,7 +150,7 @@ def table_one(found: Evaluation) -> Table:
     """The paper's Table 1: error, loss gap and ECR of each setup at some budgets, for the largest test cell."""
     largest = max(found.test_tokens)
     rows = [row for row in found.rows if row.target.tokens == largest]
-    budgets = _picked(sorted({round(row.budget_ratio, 6) for row in rows}), rows)
+    budgets = pick_budgets(rows)
     title = f"Table 1 at N = {format_number(found.params)}, D = {format_number(largest)}"
     table = Table(title=title, title_justify="left")
     for name in ("β (%)", "setup", "log2 error", "log2 error in η", "loss gap (1e-4)", "ECR (%)", "true cost (%)"):
@@ -175,15 +174,6 @@ def table_one(found: Evaluation) -> Table:
     return table
 
 
-def _picked(budgets: list[float], rows: list[Row]) -> list[float]:
-    """A dozen budgets at most: those that both axes have first, then an even spread of the rest."""
-    both = [b for b in budgets if len({row.axis for row in rows if round(row.budget_ratio, 6) == b}) == 2]
-    shared = both[:: max(1, len(both) // 5 + 1)]
-    rest = [b for b in budgets if b not in both]
-    spread = rest[:: max(1, len(rest) // (BUDGET_ROWS - len(shared)) + 1)]
-    return sorted({*shared, *spread})
-
-
 def _score_table(found: Evaluation) -> Table:
     span = f"{format_number(min(found.test_tokens))} to {format_number(max(found.test_tokens))}"
     table = Table(title=f"All {len(found.test_tokens)} test cells, D from {span}", title_justify="left")
@@ -198,7 +188,7 @@ def _score_table(found: Evaluation) -> Table:
         "remarks",
     ):
         table.add_column(name, justify="left" if name in ("strategy", "remarks") else "right")
-    budgets = _picked(sorted({round(s.budget_ratio, 6) for s in found.scores}), list(found.rows))
+    budgets = pick_budgets(found.scores)
     for beta in budgets:
         for s in (s for s in found.scores if round(s.budget_ratio, 6) == beta):
             table.add_row(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,15 +16,19 @@ from rich.console import Console
 from rich.markup import escape
 
 from etastar.errors import InputError, SpecError
-from etastar.scale import parse_positive
-from etastar.simulate import Grid, Shape, Straight, World, simulate
+from etastar.scale import gpt_params, parse_positive
+from etastar.simulate import Grid, Shape, Straight, World, simulate, simulate_trajectories
+from etastar.store import write_runs, write_trajectories
 
 MOST_ROWS = 2_000_000
 MOST_DIAL = 20.0
+_SHARES = (0.1, 0.25, 0.5, 1.0)  # of the longest D, at which runs without decay are evaluated
 
 
 def simulate_command(
-    out: Annotated[Path, typer.Option("--out", help="runs.parquet or runs.csv.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option("--out", help="runs.parquet or runs.csv; or a folder: a whole study.", show_default=False)
+    ],
     straight: Annotated[Straight, typer.Option(help="Whose optimum is log-linear.")] = Straight.EFF_LR,
     shape: Annotated[Shape, typer.Option(help="How the loss rises away from the optimum.")] = Shape.CUBIC,
     widths: Annotated[
@@ -44,9 +49,12 @@ def simulate_command(
 ) -> None:
     """Write the runs of a synthetic world; the defaults are the paper's grid (6 N × 39 D × 10 LRs).
 
+    Given a folder, it writes what the paper trained: these runs, AdamH and Adam without weight decay at one N, and
+    trajectories of all of them, by the theory.
+
     Example: etastar simulate --out runs.parquet --branch-noise 0.002 && etastar fit runs.parquet
     """
-    if out.suffix not in (".parquet", ".csv"):
+    if out.suffix not in (".parquet", ".csv", ""):
         raise InputError(f"--out: {out.name!r} is neither .parquet nor .csv", hint="name a file such as runs.parquet")
     if not out.parent.exists():
         raise InputError(f"--out: no folder {str(out.parent)!r}", hint="create it first")
@@ -78,9 +86,41 @@ def simulate_command(
     rows = len(grid.widths) * len(grid.tokens) * len(grid.log2_lrs) * grid.seeds
     if rows > MOST_ROWS:
         raise InputError(f"the grid has {rows} runs, more than {MOST_ROWS}", hint="fewer widths, tokens, lrs or seeds")
+    if out.suffix == "":
+        written = sum(_write_study(out, one, own, seed) for one, own in _paper_study(world, grid))
+    else:
+        table = simulate(world, grid, seed=seed)
+        _write(table, out)
+        written = table.num_rows
+    Console(soft_wrap=True).print(f"wrote {written} runs to {escape(str(out))}")
+
+
+def _paper_study(world: World, grid: Grid) -> list[tuple[World, Grid]]:
+    """The world itself; beside it AdamH, and Adam at constant LR without decay, at the second width."""
+    one = (sorted(grid.widths)[min(1, len(grid.widths) - 1)],)
+    params, tokens = float(gpt_params(one[0])), (min(grid.tokens), max(grid.tokens))
+    held = world.model_copy(update={"optimizer": "adamh"})
+    optima = [float(held.log2_optimal_lr(params, d)) for d in tokens]
+    low, high = math.floor(min(optima)) - 2, math.ceil(max(optima)) + 2
+    # AdamW's η_eff goes with √η: half octaves of AdamH's η are as fine
+    around = [low + 0.5 * k for k in range(2 * (high - low) + 1)]
+    free = world.model_copy(update={"optimizer": "adam", "decay_steps": 0, "diverges_above": None})
+    four = tuple(dict.fromkeys(min(grid.tokens, key=lambda d: abs(d - share * tokens[1])) for share in _SHARES))
+    return [
+        (world, grid),
+        (held, grid.model_copy(update={"widths": one, "log2_lrs": tuple(around)})),
+        (free, grid.model_copy(update={"widths": one, "tokens": tuple(sorted(four))})),
+    ]
+
+
+def _write_study(out: Path, world: World, grid: Grid, seed: int) -> int:
     table = simulate(world, grid, seed=seed)
-    _write(table, out)
-    Console(soft_wrap=True).print(f"wrote {table.num_rows} runs to {escape(str(out))}")
+    try:
+        write_runs(out, table, world.optimizer)
+        write_trajectories(out, simulate_trajectories(world, grid), world.optimizer)
+    except OSError as error:
+        raise InputError(f"--out: cannot write {out.name!r}: {error.strerror}", hint="choose another place") from None
+    return table.num_rows
 
 
 def _refuse_extremes(dials: dict[str, float | None], *, seeds: int, seed: int) -> None:

@@ -36,7 +36,10 @@ class Flag(enum.StrEnum):
     NOISE_UNKNOWN = "noise-unknown", "no replicates and no residual freedom: the interval lacks the noise"
     # laws and predictions
     TWO_CELLS = "two-cells", "the law goes through two cells: its straightness cannot be tested"
-    CURVED = "curved", "the law bends measurably, so a straight extrapolation misleads"
+    CURVED = (
+        "curved",
+        "the law bends measurably: half of the bend is taken along to the target, and the interval holds any share of it",
+    )
     FEW_CELLS = "few-cells", "fewer than four cells carry the law"
     BOUNDARY_CELLS = "boundary-cells", "cells whose optimum is at the edge of the sweep were left out of the law"
     UNFITTED_CELLS = "unfitted-cells", "cells without a usable minimum were left out of the law"

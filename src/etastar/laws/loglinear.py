@@ -132,10 +132,7 @@ def curvature_test(
     levels = len(np.unique(np.round(x, 9)))
     if len(x) <= scales.shape[1] + 1 or levels < 3:
         return None
-    centered = x - np.average(x, weights=line.weight)
-    features = np.column_stack([line.features, centered**2])
-    root = np.sqrt(line.weight / line.weight.max())
-    operator = (np.linalg.pinv(features * root[:, None], rcond=1e-12) * root)[-1]
+    operator = bend_operator(scales, line)
     low, high = np.quantile(redraws @ operator, [0.5 * (1 - level), 0.5 * (1 + level)])
     value = float(operator @ values)
     # the interval is that of the redraws' spread, laid around the value itself
@@ -143,6 +140,15 @@ def curvature_test(
     low, high = float(low) - middle + value, float(high) - middle + value
     sag = abs(value) * (x.max() - x.min()) ** 2 / 4
     return value, (low, high), bool((low > 0 or high < 0) and sag > MATERIAL_BEND)
+
+
+def bend_operator(scales: Array, line: Line) -> Array:
+    """(P,): the weights with which the points' values add up to the quadratic coefficient along the first scale."""
+    x = scales[:, 0]
+    centered = x - np.average(x, weights=line.weight)
+    features = np.column_stack([line.features, centered**2])
+    root = np.sqrt(line.weight / line.weight.max())
+    return (np.linalg.pinv(features * root[:, None], rcond=1e-12) * root)[-1]
 
 
 def pearson(x: Array, y: Array) -> float | None:

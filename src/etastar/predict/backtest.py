@@ -159,12 +159,35 @@ def widen(prediction: Prediction, tested: Backtest) -> Prediction:
     """Add the law error that the back-test shows, at the target's distance, to the redraws."""
     if prediction.lr_redraws is None or prediction.value_redraws is None:
         return prediction
+    assert prediction.log2_value is not None
+    assert prediction.log2_lr is not None
     rng = np.random.default_rng(11)
     shock = rng.standard_normal(len(prediction.lr_redraws)) * prediction.bend_leverage
     flags = [Flag.BACKTEST_WIDENED] if tested.trials else [Flag.NO_BACKTEST]
+    own = _own_bend(prediction, rng)
+    middle = float(np.mean(own))
     return replace(
         prediction,
-        value_redraws=prediction.value_redraws + tested.bend(of_lr=False) * shock,
-        lr_redraws=prediction.lr_redraws + tested.bend(of_lr=True) * shock,
+        log2_value=prediction.log2_value + middle,
+        log2_lr=prediction.log2_lr + _slope(prediction) * middle,
+        value_redraws=prediction.value_redraws + tested.bend(of_lr=False) * shock + own,
+        lr_redraws=prediction.lr_redraws + tested.bend(of_lr=True) * shock + _slope(prediction) * own,
         flags=merge_flags(prediction.flags, flags),
     )
+
+
+def _own_bend(prediction: Prediction, rng: np.random.Generator) -> Array | float:
+    """A bend that the cells themselves show may end behind them or go on to the target: any share of it."""
+    if prediction.bend_redraws is None:
+        return 0.0
+    return rng.uniform(size=len(prediction.bend_redraws)) * prediction.bend_redraws
+
+
+def _slope(prediction: Prediction) -> float:
+    """Octaves of η an octave of the strategy's own quantity, at the target, as the redraws show it."""
+    value, lr = prediction.value_redraws, prediction.lr_redraws
+    assert value is not None
+    assert lr is not None
+    if prediction.quantity is Quantity.LR or not np.var(value) > 0:
+        return 1.0
+    return float(np.cov(value, lr)[0, 1] / np.var(value, ddof=1))

@@ -14,7 +14,7 @@ from etastar.estimate.cells import EffColumn, Quantity
 from etastar.estimate.estimates import Estimates
 from etastar.estimate.flags import Flag, merge_flags
 from etastar.estimate.optimum import Status
-from etastar.laws.loglinear import Axis, Line, curvature_test, pearson
+from etastar.laws.loglinear import Axis, Line, bend_operator, curvature_test, pearson
 from etastar.predict.convert import EffMap
 from etastar.predict.evidence import Evidence
 from etastar.predict.invert import Source, source_of, too_short
@@ -42,6 +42,7 @@ class Prediction:
     lr_redraws: Array | None = None
     pearson_r: float | None = None
     bend_leverage: float = 0.0
+    bend_redraws: Array | None = None  # what the cells' own bend adds at the target if it goes on; None if straight
     flags: tuple[Flag, ...] = ()
     reason: str | None = None
     inverted: bool = False  # η from η_eff by the theory
@@ -136,6 +137,7 @@ def follow(
         lr_redraws=redraws,
         pearson_r=pearson(scales[:, 0] if axis is not Axis.JOINT else line.features @ (line.operator @ values), values),
         bend_leverage=line.bend_leverage(there),
+        bend_redraws=_bend_at(scales, drawn, line, there) if bends is not None and bends[2] else None,
         flags=merge_flags(
             _reach_flags(scales, there),
             _cell_flags(estimates, points, axis, target, allowed),
@@ -146,6 +148,13 @@ def follow(
     if estimates.quantity is Quantity.LR:
         return prediction
     return _to_lr(evidence, prediction, allowed, settings)
+
+
+def _bend_at(scales: Array, drawn: Array, line: Line, there: Array) -> Array:
+    """Redraws of (quadratic − line) at the target, the bend along the first scale."""
+    operator = bend_operator(scales, line)
+    missed = there[0] ** 2 - line.at(there) @ scales[:, 0] ** 2
+    return (drawn @ operator) * missed
 
 
 def _to_lr(

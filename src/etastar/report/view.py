@@ -242,4 +242,4 @@ def _or_reason(make: Callable[[], Found]) -> Found | str:
     try:
         return make()
     except InputError as error:
-        return error.message
+        return error.message.removeprefix("tokens: ").removeprefix("params: ")

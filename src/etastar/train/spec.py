@@ -146,7 +146,9 @@ class Execution(Settings):
     cuda_graph: bool | None = None  # CUDA: record a step and replay it; null: where steps are small
     deterministic: bool = False  # CUDA: bitwise repeatable kernels, slower
     checkpoint_every: Count = 1000  # steps
-    checkpoint_seconds: Annotated[Number, Field(ge=0)] = 0.0  # a branch point this soon after the last checkpoint stays in memory alone
+    checkpoint_seconds: Annotated[Number, Field(ge=0)] = (
+        0.0  # a branch point this soon after the last checkpoint stays in memory alone
+    )
     log_every: Count = 100  # steps between trajectory rows
     eval_every: Count | None = None  # steps between validation losses on the way; null: at horizons alone
     keep_branch_points: bool = False  # keep every branch point, e.g. to try another decay

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from etastar.estimate.cells import Group, Quantity
 from etastar.laws.loglinear import Axis
 from etastar.report.figures import style
-from etastar.report.figures.missing import Missing
-from etastar.report.figures.optimum import OptimumData, draw_panel
+from etastar.report.figures.missing import Missing, same_with
+from etastar.report.figures.optimum import OptimumData, draw_panel, hollow
 from etastar.report.figures.optimum import data as optimum_data
 from etastar.report.figures.r2_ood import EFF
 from etastar.report.view import StudyView, block_of, training_of
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 NAME = "adamh"
 LEAST = 1e-5  # an ECR of zero stands here on the logarithmic axis
-SUPPLY = "a stack with `optimizer.kind: adamh`"
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def data(view: StudyView) -> AdamhData | Missing:
     """AdamH's group beside the main one, at the largest N that both trained."""
     group = view.adamh
     if group is None:
-        return Missing(NAME, "no run was trained by AdamH", SUPPLY)
+        return Missing(NAME, "no run was trained by AdamH", same_with(view.main, "`optimizer.kind: adamh`"))
     law = optimum_data(view, Quantity.EFF_LR, group=group, name=NAME)
     if isinstance(law, Missing):
         return law
@@ -103,7 +102,9 @@ def draw(found: AdamhData) -> Figure:
         if two:
             _draw_ecr(axes[1], found.ecr)
         where = f"ECR at N = {style.short(found.params)}, D = {style.short(found.tokens)}"
-        style.heading(figure, found.training, where, *(missing.sentence for missing in found.missing))
+        style.heading(
+            figure, found.training, where, *hollow(found.law), *(missing.sentence for missing in found.missing)
+        )
         return figure
 
 

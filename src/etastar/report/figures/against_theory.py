@@ -80,9 +80,8 @@ def data(view: StudyView, kind: Kind = Kind.UPDATE_NORM, params: float | None = 
 
 
 def _compared(kind: Kind, path: Path, matrix: Trajectory, settings: RunSettings, beta1: float) -> AgainstTheory:
+    """From the end of the warm-up: Adam's first updates are many times the later ones, and logs skip most of them."""
     warmup = round(settings.warmup_steps)
-    # Adam's first updates are many times the later ones: no straight line between logged steps follows them
-    matrix = matrix.since(max(warmup, 1))
     run = _run(path, matrix, settings)
     if kind is Kind.UPDATE_NORM:
         found = validate.update_norm_figure(matrix, warmup_steps=warmup)
@@ -132,7 +131,10 @@ def draw(found: TheoryData) -> Figure:
             ax.plot(curve.predicted_step, np.log2(curve.predicted), color=colour, lw=0.8, ls=(0, (3, 1.5)))
         values = np.log2([v for curve in found.curves for v in (*curve.measured, *curve.predicted)])
         style.steps_axis(ax, [step for curve in found.curves for step in curve.step])
-        style.log2_axis(ax.yaxis, float(values.min()) - 0.1, float(values.max()) + 0.1)
+        low, high = float(values.min()), float(values.max())
+        room = max(0.05 * (high - low), 0.5 - 0.5 * (high - low))  # an octave at least: a constant shall look like one
+        ax.set_ylim(low - room, high + room)
+        style.log2_axis(ax.yaxis, low - room, high + room)
         ax.set_ylabel(_SYMBOLS[found.kind])
         errors = [curve.error for curve in found.curves]
         style.heading(

@@ -131,5 +131,5 @@ def _said(found: EcrData) -> list[str]:
     if found.proportion is None:
         return []
     fit = found.proportion
-    free = "" if fit.exponent is None else f"; a free power would be {fit.exponent:.2f}"
+    free = "" if fit.exponent is None else f", free power {fit.exponent:.2f}"
     return [f"line: ECR = {100 * fit.factor:.2g} % · (1 − R²){free}"]

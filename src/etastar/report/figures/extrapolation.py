@@ -83,8 +83,8 @@ def draw(found: ExtrapolationData) -> Figure:
         ax.set_ylabel("parameters N")
         ax.annotate("target", (tokens, params), (-2, 8), textcoords="offset points", ha="center", fontsize=style.SMALL)
         ax.annotate(
-            "along D: this model, less data", (found.along_data[0][1], params), (0, 7), textcoords="offset points",
-            ha="left", color=style.BLUE, fontsize=style.SMALL,
+            "along D: this model, less data", (tokens, params), (-9, -6), textcoords="offset points",
+            ha="right", va="top", color=style.BLUE, fontsize=style.SMALL, bbox={"fc": "white", "ec": "none", "pad": 0.8},
         )  # fmt: skip
         if found.along_model:
             ax.annotate(

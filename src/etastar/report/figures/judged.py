@@ -5,7 +5,7 @@ from __future__ import annotations
 from etastar.estimate.cells import Quantity
 from etastar.laws.loglinear import Axis
 from etastar.predict.evaluate import Evaluation
-from etastar.report.figures.missing import Missing
+from etastar.report.figures.missing import JUDGED, Missing
 from etastar.report.view import StudyView
 
 
@@ -13,7 +13,7 @@ def judged(view: StudyView, figure: str, *, tests: int = 1) -> Evaluation | Miss
     """The main group's evaluation on its test cells, `tests` of them at least."""
     found = view.evaluation(view.main)
     if isinstance(found, str):
-        return Missing(figure, found, "a sweep at the largest N whose optimum lies inside it, at three D or more")
+        return Missing(figure, found, JUDGED)
     if len(found.test_tokens) < tests:
         return Missing(figure, "R² needs two test cells, and there is one", "more horizons of the largest N")
     if not found.rows:

@@ -116,8 +116,8 @@ def _panel(found: Estimates, index: int) -> LossPanel:
 def draw(found: LossCurvesData) -> Figure:
     """Small panels, one a horizon, in two columns' width."""
     with style.paper():
-        columns = min(4, len(found.panels))
-        rows = -(-len(found.panels) // columns)
+        rows = -(-len(found.panels) // 4)
+        columns = -(-len(found.panels) // rows)
         width = style.TWO_COLUMNS if columns > 2 else style.ONE_COLUMN
         figure, axes = style.canvas(width, 0.55 + 1.55 * rows, rows, columns, sharex=True)
         for ax, panel in zip(axes, found.panels, strict=False):
@@ -128,12 +128,14 @@ def draw(found: LossCurvesData) -> Figure:
         style.log2_axis(axes[0].xaxis, min(everything), max(everything), most=4)
         symbol = "$\\eta$" if found.quantity == Quantity.LR.value else "$\\overline{\\eta}_{\\mathrm{eff}}$"
         for k, ax in enumerate(axes[: len(found.panels)]):
-            ax.set_xlabel(symbol if k + columns >= len(found.panels) else "")
+            lowest = k + columns >= len(found.panels)
+            ax.set_xlabel(symbol if lowest else "")
+            ax.tick_params(labelbottom=lowest)
             ax.set_ylabel("validation loss" if k % columns == 0 else "")
         fit = "cubic" if found.degree == 3 else "quadratic"
         r2 = "" if found.median_r2 is None else f"median R² {found.median_r2:.4f} over {found.cells} horizons"
         style.heading(figure, f"{fit} fit, N = {style.short(found.params)}", r2, found.training)
-        figure.legend(*_key(fit), loc="outside lower center", ncols=4)
+        figure.legend(*_key(fit), loc="outside lower center", ncols=4 if columns > 2 else 2)
         return figure
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from etastar.estimate.cells import Group
 from etastar.report.figures import style
-from etastar.report.figures.missing import Missing, no_trajectories
+from etastar.report.figures.missing import Missing, same_with
 from etastar.report.figures.optimum import spread
 from etastar.report.figures.over_time import LrCurve, choose, curves, draw_curves
 from etastar.report.view import StudyView, block_of, training_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME = "adam-no-decay"
-SUPPLY = "a stack with `optimizer.kind: adam` and `schedule.kind: constant`"
+SETTINGS = "`optimizer.kind: adam` and `schedule.kind: constant`"
 MOST_HORIZONS = 5
 
 
@@ -54,14 +54,18 @@ def data(view: StudyView, params: float | None = None) -> NoDecayData | Missing:
     """The largest group trained by Adam without weight decay."""
     group = view.no_decay
     if group is None:
-        return Missing(NAME, "no run was trained by Adam without weight decay", SUPPLY)
+        return Missing(NAME, "no run was trained by Adam without weight decay", same_with(view.main, SETTINGS))
     chosen = choose(view, group, NAME, params)
-    missing = [no_trajectories(NAME, SUPPLY)] if isinstance(chosen, Missing) else []
+    missing = [chosen] if isinstance(chosen, Missing) else []
     size = group.blocks[-1].params if isinstance(chosen, Missing) else chosen.params
     rates = [] if isinstance(chosen, Missing) else curves(chosen, lambda one: one.eff_lr)
     losses = _losses(group, size)
     if not losses and not rates:
-        return Missing(NAME, f"no run without weight decay finished at N = {format_number(size)}", SUPPLY)
+        return Missing(
+            NAME,
+            f"no run without decay finished at N = {format_number(size)}",
+            same_with(group, "smaller learning rates"),
+        )
     steps = _steps(max((curve.step[-1] for curve in rates if curve.step), default=0))
     beta1 = group.conditions.get("beta1")
     common = no_decay_asymptote(steps, beta1=beta1).tolist() if isinstance(beta1, (int, float)) and steps else []
@@ -110,6 +114,7 @@ def draw(found: NoDecayData) -> Figure:
             _draw_rates(figure, axes[0], found)
         _draw_losses(axes[-1], found)
         words = [found.words] if found.words else []
+        words += ["dashed: √((1−β₁)/(1+β₁)/t)"] if found.common_step else []
         parts = [f"N = {style.short(found.params)}" + (f", {found.weight}" if found.weight else ""), found.training]
         style.heading(figure, *parts, *words, *(missing.sentence for missing in found.missing))
         return figure
@@ -120,10 +125,6 @@ def _draw_rates(figure: Figure, ax: Axes, found: NoDecayData) -> None:
     draw_curves(ax, found.eff_lr, colours)
     if found.common_step:
         ax.plot(found.common_step, np.log2(found.common_eff_lr), color=style.INK, ls="--", lw=1.0)
-        ax.annotate(
-            "$\\sqrt{(1-\\beta_1)/(1+\\beta_1)/t}$", (found.common_step[0], np.log2(found.common_eff_lr[0])), (2, 4),
-            textcoords="offset points", fontsize=style.SMALL,
-        )  # fmt: skip
     ax.set_ylabel("$\\eta_{\\mathrm{eff}}(t)$")
 
 

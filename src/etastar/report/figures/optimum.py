@@ -166,7 +166,7 @@ def _curve(
         log2_high=[o.log2_interval[1] if good else None for o, good in zip(optima, interior, strict=True)],
         status=[o.status.value for o in optima],
         flags=[[flag.value for flag in o.flags] for o in optima],
-        fitted=[bool(k in inside) for k in cells],
+        fitted=[bool(ends) and bool(k in inside) for k in cells],
         line_scale=ends,
         line_log2_value=values,
         slope=slope,
@@ -204,7 +204,7 @@ def draw(found: OptimumData) -> Figure:
         symbol = "$\\eta^*$" if found.quantity == Quantity.LR.value else "$\\eta_{\\mathrm{eff}}^*$"
         for panel, ax in zip(found.panels, axes, strict=True):
             draw_panel(ax, panel, symbol)
-        style.heading(figure, found.training, *(missing.sentence for missing in found.missing))
+        style.heading(figure, found.training, *hollow(found), *(missing.sentence for missing in found.missing))
         return figure
 
 
@@ -231,32 +231,24 @@ def draw_panel(ax: Axes, panel: Panel, symbol: str) -> None:
     known = any(curve.pearson_r is not None for curve in panel.curves)
     style.end_labels(ax, labels, head=("N" if along_data else "D") + (", Pearson r" if known else ""))
     _shade(ax, panel)
-    _name_hollow(ax, panel)
 
 
 def _draw_curve(ax: Axes, curve: Curve, colour: Any, marker: str) -> None:
-    dense = len(curve.scale) > 20
-    rows = zip(curve.scale, curve.log2_value, curve.log2_low, curve.log2_high, curve.status, strict=True)
-    for x, y, low, high, status in rows:
-        if y is None:
-            continue
-        if status == Status.INTERIOR.value and low is not None and high is not None:
-            ax.plot([x, x], [low, high], color=colour, lw=0.6, alpha=0.6, zorder=2)
-        face = colour if status == Status.INTERIOR.value else "white"
-        ax.plot(
-            [x],
-            [y],
-            marker,
-            ms=2.0 if dense else 3.2,
-            mfc=face,
-            mec=colour,
-            mew=0.3 if dense and face != "white" else 0.8,
-            zorder=3,
-        )
+    rows = list(zip(curve.scale, curve.log2_value, curve.log2_low, curve.log2_high, curve.status, strict=True))
+    known = [(x, low, high) for x, _, low, high, _ in rows if low is not None and high is not None]
+    places, lows, highs = ([row[j] for row in known] for j in range(3))
+    ax.vlines(places, lows, highs, color=colour, lw=0.6, alpha=0.6, zorder=2)
+    size = 2.0 if len(rows) > 20 else 3.2
+    for interior in (True, False):
+        some = [
+            (x, y) for x, y, _, _, status in rows if y is not None and (status == Status.INTERIOR.value) is interior
+        ]
+        face, edge = (colour, 0.3) if interior else ("white", 0.8)
+        ax.plot([x for x, _ in some], [y for _, y in some], marker, ms=size, mfc=face, mec=colour, mew=edge, zorder=3)
     if curve.line_scale:
         x, y = curve.line_scale, curve.line_log2_value
-        ax.plot(x[:2], y[:2], color=style.INK, lw=1.0, zorder=4)
-        ax.plot(x[1:], y[1:], color=style.INK, lw=0.9, ls=(0, (3, 2)), zorder=4)
+        ax.plot(x[:2], y[:2], color=style.VERMILION, lw=1.1, zorder=4)
+        ax.plot(x[1:], y[1:], color=style.VERMILION, lw=1.1, ls=(0, (3, 1.5)), zorder=4)
 
 
 def _shade(ax: Axes, panel: Panel) -> None:
@@ -270,9 +262,8 @@ def _shade(ax: Axes, panel: Panel) -> None:
         )  # fmt: skip
 
 
-def _name_hollow(ax: Axes, panel: Panel) -> None:
-    names = sorted({s for curve in panel.curves for s in curve.status if s != Status.INTERIOR.value})
-    if names:
-        said = ", ".join(names)
-        ax.plot([], [], "o", mfc="white", mec=style.GREY, label=f"{said}: at the lowest loss")
-        ax.legend(loc="lower left")
+def hollow(found: OptimumData) -> list[str]:
+    """What hollow markers are, where there are any."""
+    statuses = {status for panel in found.panels for curve in panel.curves for status in curve.status}
+    names = sorted(statuses - {Status.INTERIOR.value})
+    return [f"hollow: {', '.join(names)}, drawn at the lowest loss"] if names else []

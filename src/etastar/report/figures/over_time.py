@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-SMOOTHING = 0.01  # half-width of the sliding mean, as a share of the run
+SMOOTHING = 0.05  # half-width of the sliding mean, as a share of the step it is at
 _QUERY = re.compile(r"(^|[._/])(q|wq|q_proj|query|q_lin)($|[._/])")
 _FUSED = re.compile(r"(^|[._/])(c_attn|qkv|in_proj|attn|attention)")
 
@@ -46,14 +46,15 @@ class Chosen:
     params: float
     weight: str
     paths: tuple[Path, ...]
-    matrices: tuple[Trajectory, ...]  # one a path, LRs rising
+    matrices: tuple[Trajectory, ...]  # one a path, LRs rising; from the end of the warm-up
+    warmup_steps: int
 
 
 def choose(view: StudyView, group: Group, figure: str, params: float | None = None) -> Chosen | Missing:
     """The query matrix of the first attention layer at the largest N with trajectories (or at `params`)."""
     paths = view.paths(group)
     if not paths:
-        return no_trajectories(figure)
+        return no_trajectories(figure, group)
     size = params or max(paths)
     if size not in paths:
         sizes = ", ".join(format_number(n) for n in sorted(paths))
@@ -61,7 +62,9 @@ def choose(view: StudyView, group: Group, figure: str, params: float | None = No
     own = paths[size]
     weight = query_of([one.weight for one in own[0].matrices])
     pairs = [(path, one) for path in own for one in path.matrices if one.weight == weight]
-    return Chosen(size, weight, tuple(p for p, _ in pairs), tuple(m for _, m in pairs))
+    warmup = group.conditions.get("warmup_steps")
+    start = max(1, int(warmup)) if isinstance(warmup, (int, float)) else 1
+    return Chosen(size, weight, tuple(p for p, _ in pairs), tuple(m.since(start) for _, m in pairs), start)
 
 
 def query_of(names: list[str]) -> str:
@@ -82,7 +85,7 @@ def smoothed(lr: float, step: NDArray[np.int64], values: Array) -> LrCurve:
     """One curve, its sliding mean over steps."""
     known = np.isfinite(values) & (values > 0) & (step > 0)
     steps, kept = step[known], values[known]
-    mean, _ = sliding(steps, kept, SMOOTHING * float(step[-1]))
+    mean, _ = sliding(np.log(steps), kept, SMOOTHING)
     return LrCurve(lr, float(np.log2(lr)), steps.tolist(), mean.tolist())
 
 

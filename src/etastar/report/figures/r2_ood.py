@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 NAME = "r2-ood"
 HALF_WIDTH = 0.1  # of the window, in β
 BAND = 0.5  # standard deviations
+FEWEST = 4  # budgets that make a line
 LOWEST = -3.0  # below it the axis is one of 1 − R²: R²_OOD has no lower bound
 _TICKS = (0.99, 0.9, 0.5, 0, -1, -3, -9, -30, -99, -300, -999)
 EFF = "$\\eta_{\\mathrm{eff}}$"
@@ -93,7 +94,7 @@ def _curve(found: Evaluation, axis: Axis, quantity: Quantity, half_width: float)
 def draw(found: R2Data) -> Figure:
     """One column: a band and a line for each strategy; D blue, N vermilion, η_eff solid, η dashed."""
     with style.paper():
-        figure, (ax,) = style.canvas(style.ONE_COLUMN, 2.7)
+        figure, (ax,) = style.canvas(style.ONE_COLUMN, 2.8)
         low = min(min(curve.r2_ood) for curve in found.curves if curve.r2_ood)
         far = low < LOWEST
         for curve in found.curves:
@@ -103,7 +104,12 @@ def draw(found: R2Data) -> Figure:
             beta = [100 * b for b in curve.budget_ratio]
             place = _octaves if far else np.asarray
             ax.fill_between(beta, place(curve.band_low), place(curve.band_high), color=colour, alpha=0.13, lw=0)
-            ax.plot(beta, place(curve.smoothed), color=colour, ls=dashes, label=curve.label.replace("η_eff", EFF))
+            label = curve.label.replace("η_eff", EFF)
+            if len(beta) < FEWEST:  # too few for a line
+                face = colour if dashes == "-" else "white"
+                ax.plot(beta, place(curve.r2_ood), "s", mfc=face, mec=colour, ms=4, label=label)
+                continue
+            ax.plot(beta, place(curve.smoothed), color=colour, ls=dashes, label=label)
             ax.plot(beta, place(curve.r2_ood), ".", color=colour, ms=2, alpha=0.6)
         if far:
             high = max(max(curve.band_high) for curve in found.curves if curve.band_high)
@@ -114,7 +120,7 @@ def draw(found: R2Data) -> Figure:
             ax.axhline(1, color=style.GREY, lw=0.5)
         ax.set_xlabel("compute budget β (% of one run at the target)")
         ax.set_ylabel("$R^2_{\\mathrm{OOD}}$")
-        ax.legend(loc="best", ncols=2, title="fit along, of", title_fontsize=style.SMALL)
+        figure.legend(loc="outside lower center", ncols=4, columnspacing=1.0, handletextpad=0.4)
         span = f"D {style.short(min(found.test_tokens))} to {style.short(max(found.test_tokens))}"
         style.heading(
             figure,

@@ -7,6 +7,7 @@ Colours are Okabe and Ito's and viridis' darker part: told apart by colour-blind
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -80,11 +81,11 @@ def heading(figure: Figure, *parts: str) -> None:
     """What the figure shows of which study, small and grey above it; wrapped where it would not fit."""
     room = int(figure.get_figwidth() * 16.5)
     lines: list[str] = []
-    for part in parts:
-        if lines and len(lines[-1]) + len(part) + 3 <= room:
-            lines[-1] += f" · {part}"
+    for text in (line for part in parts if part for line in textwrap.wrap(part, room)):
+        if lines and len(lines[-1]) + len(text) + 3 <= room:
+            lines[-1] += f" · {text}"
         else:
-            lines.append(part)
+            lines.append(text)
     figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=SMALL, color=GREY)
 
 

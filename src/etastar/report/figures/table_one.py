@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from etastar.laws.loglinear import Axis
-from etastar.predict.evaluate import Row
+from etastar.predict.evaluate import Row, Score
 from etastar.report.figures.judged import judged, strategy_label
 from etastar.report.figures.missing import Missing
 from etastar.report.view import StudyView, training_of
@@ -66,7 +66,7 @@ def data(view: StudyView) -> TableData | Missing:
     )
 
 
-def pick_budgets(rows: Sequence[Row], most: int = MOST_BUDGETS) -> list[float]:
+def pick_budgets(rows: Sequence[Row | Score], most: int = MOST_BUDGETS) -> list[float]:
     """At most so many budgets: those that both axes have first, then an even spread of the rest."""
     budgets = sorted({round(row.budget_ratio, 6) for row in rows})
     both = [b for b in budgets if len({row.axis for row in rows if _same(row, b)}) == 2]
@@ -76,7 +76,7 @@ def pick_budgets(rows: Sequence[Row], most: int = MOST_BUDGETS) -> list[float]:
     return sorted({*shared, *spread})
 
 
-def _same(row: Row, beta: float) -> bool:
+def _same(row: Row | Score, beta: float) -> bool:
     return round(row.budget_ratio, 6) == beta
 
 

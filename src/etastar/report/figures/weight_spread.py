@@ -57,7 +57,7 @@ def data(view: StudyView, params: float | None = None) -> SpreadData | Missing:
             band = eff_lr_band(path.matrices)
         except InputError as error:
             return Missing(NAME, error.message, "runs that log all matrices together")
-        later = (band.mean > 0) & (band.step > 0)
+        later = (band.mean > 0) & (band.step >= chosen.warmup_steps)
         step, mean, half = band.step[later], band.mean[later], BAND * band.sd[later]
         # mean ± half σ of a linear quantity may reach below zero, where no logarithm is
         curves.append(
