@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from etastar.errors import InputError
@@ -100,6 +100,7 @@ def test_hostile_names_stay_text(hostile: str) -> None:
     assert len(hostile.encode()) < 8_000_000
 
 
+@settings(max_examples=40, deadline=None)
 @given(
     st.recursive(st.text() | st.floats() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
 )

@@ -227,11 +227,11 @@ def _why(found: Answer, best: Recommendation) -> str:
     name, own = tested.pop(asked)
     if not own.trials:
         return f"{name} has the narrowest interval; there are too few cells to back-test any strategy"
-    others = sorted((t.rms_lr_error or 0.0, words) for words, t in tested.values() if t.trials)
-    against = "; the others: " + ", ".join(f"{words} {error:.2f}" for error, words in others) if others else ""
+    others = sorted((t.rms_lr_error or 0.0, len(t.trials), words) for words, t in tested.values() if t.trials)
+    against = ", against " + ", ".join(f"{error:.2f} ({words}, on {n})" for error, n, words in others) if others else ""
     return (
-        f"{name} has the smallest error expected at the target. On {len(own.trials)} held-out cells it missed by "
-        f"{octave_words(own.rms_lr_error)}{against}"
+        f"{name} has the smallest error expected at the target, its back-test and the distance counted in. On "
+        f"{len(own.trials)} held-out cells it missed by {octave_words(own.rms_lr_error)}{against}"
     )
 
 

@@ -59,7 +59,7 @@ def _rounded(value: Any) -> Any:
 
 def ramp(k: int, count: int) -> str:
     """The k-th of so many colours that rise with a quantity."""
-    return f"var(--r{round(k * (RAMP - 1) / max(count - 1, 1))})"
+    return f"var(--r{round(k * (RAMP - 1) / (count - 1)) if count > 1 else RAMP // 2})"
 
 
 def log2_axis(title: str, **more: Any) -> dict[str, Any]:

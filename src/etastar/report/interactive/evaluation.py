@@ -66,7 +66,8 @@ def _r2_view(found: R2Data, *, own: bool) -> View:
         (max(curve.smoothed if own else _known(curve.r2_ood_lr)) for curve in found.curves if curve.budget_ratio),
         default=0.0,
     )
-    floor = max(lowest - 0.1, min(LOWEST_R2, 3 * best))
+    few = sum(len(curve.budget_ratio) for curve in found.curves) <= 8
+    floor = lowest - 0.2 if few else max(lowest - 0.1, min(LOWEST_R2, 3 * best))
     y = axis("R²_OOD", range=[floor, 1.05])
     return View("own quantity" if own else "in η", tuple(traces), layout(axis("budget ratio β", **_PERCENT), y))
 
@@ -101,7 +102,7 @@ def _shown(curve: StrategyCurve, edge: list[float]) -> list[float | None]:
 def _line(curve: StrategyCurve, x: list[float], y: list[float]) -> Trace:
     key = f"{curve.axis}-{curve.quantity}"
     colour, symbol = look(key)
-    mode = "lines+markers" if len(x) <= 12 else "lines"
+    mode = "markers" if len(x) == 1 else "lines+markers" if len(x) <= 12 else "lines"
     return {
         "type": "scatter", "mode": mode, "x": x, "y": y, "name": curve.label, "legendgroup": key,
         "line": {"color": colour, "width": 2, "dash": "solid" if curve.quantity == "eff_lr" else "dash"},

@@ -15,12 +15,13 @@ from etastar.report.figures.over_time import LrCurve
 from etastar.report.interactive.base import Plot, Trace, View, axis, layout, log2_axis, ramp
 from etastar.report.tables import Column, table
 from etastar.report.view import StudyView
-from etastar.report.words import power_html, short_name
+from etastar.report.words import power_html, sentence_words, short_name
 from etastar.scale import format_number
 
 Value = TypeVar("Value")
 
 MOST_POINTS = 140  # a curve
+MOST_NAMED = 6  # curves in a legend
 SETTLED = 0.05  # of the steps: the warm-up's climb would flatten all that follows
 
 
@@ -70,7 +71,8 @@ def theory_plot(view: StudyView) -> Plot:
             measured = _trace(c.step, [math.log2(v) for v in c.measured], name, colour, _SIGN[kind])
             told = _trace(c.predicted_step, [math.log2(v) for v in c.predicted], name, colour, f"theory, {_SIGN[kind]}")
             told |= {"line": {"color": colour, "width": 1.2, "dash": "dash"}, "showlegend": False}
-            traces += [measured | {"legendgroup": name}, told | {"legendgroup": name}]
+            shown = _named(k, len(found.curves))
+            traces += [measured | {"legendgroup": name, "showlegend": shown}, told | {"legendgroup": name}]
             rows.append((_SIGN[kind], c.lr, c.error, c.worst))
         views.append(
             View(f"{_SIGN[kind]} against {_AGAINST[kind]}", tuple(traces), layout(axis("step"), log2_axis(_SIGN[kind])))
@@ -101,7 +103,8 @@ def spread_plot(view: StudyView) -> Plot:
         traces += [
             edge | {"y": _thin([math.log2(v) for v in c.low])},
             edge | {"y": _thin([math.log2(v) for v in c.high]), "fill": "tonexty", "fillcolor": colour, "meta": {"fade": 0.14}},
-            _trace(c.step, [math.log2(v) for v in c.mean], name, colour, "mean η_eff") | {"legendgroup": name},
+            _trace(c.step, [math.log2(v) for v in c.mean], name, colour, "mean η_eff")
+            | {"legendgroup": name, "showlegend": _named(k, len(found.curves))},
         ]  # fmt: skip
     curves = [LrCurve(c.lr, c.log2_lr, c.step, c.low) for c in found.curves] + [
         LrCurve(c.lr, c.log2_lr, c.step, c.high) for c in found.curves
@@ -149,13 +152,14 @@ def no_decay_plot(view: StudyView) -> Plot:
     views.append(View("loss", tuple(lines), layout(log2_axis("η"), axis("loss"))))
     rows = [(one.tokens, x, y) for one in found.losses for x, y in zip(one.log2_lr, one.loss, strict=True)]
     columns = (Column("tokens", "D", "scale"), Column("log2_lr", "log₂ η", "log2"), Column("loss", "loss", "loss"))
-    caption = f"N = {format_number(found.params)}, {found.training}. {found.words or ''}".strip()
+    caption = f"N = {format_number(found.params)}, {found.training}. {sentence_words(found.words) if found.words else ''}".strip()
     return Plot("no-decay", title, caption, tuple(views), table("Loss by learning rate", columns, rows), choose="panel")
 
 
 def _logs(label: str, curves: list[LrCurve], sign: str) -> View:
     traces = tuple(
         _trace(c.step, [math.log2(v) for v in c.value], f"η = {power_html(c.log2_lr, 1)}", ramp(k, len(curves)), sign)
+        | {"showlegend": _named(k, len(curves))}
         for k, c in enumerate(curves)
     )
     return View(label, traces, layout(axis("step"), log2_axis(sign, range=_settled(curves))))
@@ -169,6 +173,11 @@ def _settled(curves: list[LrCurve]) -> list[float]:
     low, high = (min(seen), max(seen)) if seen else (-1.0, 0.0)
     margin = max(0.06 * (high - low), 0.05)
     return [low - margin, high + margin]
+
+
+def _named(k: int, count: int) -> bool:
+    """Is a curve in the legend? Of many, some: their colours rise with η."""
+    return k % (-(-count // MOST_NAMED)) == 0 or k == count - 1
 
 
 def _trace(steps: list[int], log2_values: list[float], name: str, colour: str, sign: str) -> Trace:
