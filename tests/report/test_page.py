@@ -5,19 +5,23 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import re
 from dataclasses import replace
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from etastar.errors import InputError
 from etastar.report.page import build_page, json_text, page_data, plotly_js, write_report
+from etastar.report.runs_table import runs_table
 from etastar.report.section import waiting_section
-from reported import HOSTILE, TARGET, hostile_section, silent_section, small_section
+from reported import HOSTILE, TARGET, hostile_section, runs, silent_section, small_section
 
 _SCRIPT = re.compile(r"<script([^>]*)>(.*?)</script>", re.DOTALL)
 
@@ -159,3 +163,23 @@ def test_the_target_is_said_where_there_is_no_answer() -> None:
     assert "No recommendation" in text
     assert "Runs that would change it" in text
     assert f"{TARGET.params / 1e6:.4g}M" in text
+
+
+def test_any_columns_of_a_foreign_table_come_along() -> None:
+    table = runs()
+    rows = table.num_rows
+    table = table.append_column("lucky", pa.array([k % 2 == 0 for k in range(rows)]))
+    table = table.append_column("when", pa.array([datetime(2026, 1, 1 + k % 20, tzinfo=UTC) for k in range(rows)]))
+    table = table.append_column("tags", pa.array([["<b>", str(k)] for k in range(rows)]))
+    for k in range(40):
+        table = table.append_column(
+            f"extra <i>{k}</i>", pa.array([float(j * k) if j else math.nan for j in range(rows)])
+        )
+    found = runs_table(table)
+    kinds = {c.name: c.kind for c in found.table.columns}
+    assert kinds["lucky"] == kinds["when"] == kinds["tags"] == "text"
+    assert [row[list(kinds).index("lucky")] for row in found.table.rows[:2]] == ["yes", "no"]
+    assert len(kinds) == 24
+    assert "extra <i>39</i>" in found.columns_left_out
+    text = build_page([replace(small_section(), runs=found)])
+    assert "<i>39" not in text

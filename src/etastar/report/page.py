@@ -23,7 +23,7 @@ from etastar import __version__
 from etastar.errors import InputError
 from etastar.report.section import Progress, Section
 from etastar.report.tables import plain, spell
-from etastar.report.words import lr_words, octave_words, percent_words, power_html, sentence_words
+from etastar.report.words import lr_words, octave_words, percent_words, power_html, sentence_words, short_name
 from etastar.scale import format_number
 from etastar.store import write_atomically
 
@@ -173,6 +173,6 @@ def _environment() -> Environment:
     )
     found.filters |= {
         "scale": format_number, "lr": lr_words, "power": lambda x, digits=2: Markup(power_html(x, digits)), "sentence": sentence_words, "percent": percent_words, "octaves": octave_words,
-        "spell": spell,
+        "spell": spell, "short": lambda name: short_name(name, 60),
     }  # fmt: skip
     return found

@@ -15,6 +15,7 @@ from etastar.report.tables import Column, Kind, Table, plain
 from etastar.report.words import short_name
 
 MOST_ROWS = 10_000
+MOST_COLUMNS = 24
 _ALWAYS = ("run", "params", "tokens", "lr", "loss", "mean_eff_lr", "seed", "status")
 _KIND: dict[str, Kind] = {
     "params": "scale", "tokens": "scale", "lr": "lr", "loss": "loss", "mean_eff_lr": "lr", "plateau_eff_lr": "lr",
@@ -36,6 +37,7 @@ class RunsTable:
     table: Table
     shared: tuple[tuple[str, str], ...]  # (column, value) that no row differs in
     total: int
+    columns_left_out: tuple[str, ...] = ()
 
 
 def runs_table(runs: pa.Table, group_columns: tuple[str, ...] | None = None) -> RunsTable:
@@ -53,7 +55,8 @@ def runs_table(runs: pa.Table, group_columns: tuple[str, ...] | None = None) -> 
                 names.append(name)
         elif len(known) == 1 and None not in values:
             shared.append((_LABEL.get(name, name.replace("_", " ")), short_name(next(iter(known)), 80)))
-    names.sort(key=lambda name: _ALWAYS.index(name) if name in _ALWAYS else len(_ALWAYS))
+    names.sort(key=_place)
+    left_out, names = names[MOST_COLUMNS:], names[:MOST_COLUMNS]
     kinds: dict[str, Kind] = {name: _kind(name, columns[name]) for name in names}
     kept = [columns[name][:MOST_ROWS] for name in names]
     rows = tuple(
@@ -63,15 +66,26 @@ def runs_table(runs: pa.Table, group_columns: tuple[str, ...] | None = None) -> 
         Column(name, _LABEL.get(name, name.replace("_", " ")), kinds[name], _MEANING.get(name, "")) for name in names
     )
     return RunsTable(
-        Table("Every run of the study", heads, rows, max(0, runs.num_rows - MOST_ROWS)), tuple(shared), runs.num_rows
+        Table("Every run of the study", heads, rows, max(0, runs.num_rows - MOST_ROWS)),
+        tuple(shared[:MOST_COLUMNS]),
+        runs.num_rows,
+        tuple(left_out),
     )
 
 
+def _place(name: str) -> int:
+    """The wanted columns first, then the contract's, then what the file had besides."""
+    if name in _ALWAYS:
+        return _ALWAYS.index(name)
+    return len(_ALWAYS) + (0 if name in _MEANING else 1)
+
+
 def _kind(name: str, values: list[Any]) -> Kind:
-    if any(isinstance(v, str) for v in values):
-        return "text"
-    return _KIND.get(name, "number")
+    number = all(v is None or (isinstance(v, (int, float)) and not isinstance(v, bool)) for v in values)
+    return _KIND.get(name, "number") if number else "text"
 
 
 def _cell(value: Any, kind: Kind) -> Any:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return short_name(str(value)) if kind == "text" and value is not None else plain(value)

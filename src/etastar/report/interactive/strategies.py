@@ -54,7 +54,7 @@ def strategy_plot(found: Answer, head: Headline) -> Plot:
         "interval. The shaded band is the recommended interval; wide bars are strategies that their back-test refutes."
     )
     if not given:
-        return Plot("strategies", title, caption, missing=found.abstained or "no strategy has an answer")
+        return Plot("strategies", title, caption, missing=head.abstained or "no strategy has an answer")
     traces: list[Trace] = []
     for row, (p, tested) in enumerate(reversed(given)):
         low, high = p.interval(head.level, of_lr=True) or (p.log2_lr, p.log2_lr)
