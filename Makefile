@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 TRACKERS := .venv-trackers
 ETASTAR_TRACKERS_PYTHON ?= $(CURDIR)/$(TRACKERS)/bin/python
 
-.PHONY: demo test test-all test-cluster test-trackers check clean
+.PHONY: demo test test-all test-browser test-cluster test-trackers check clean
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -22,9 +22,14 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -n auto
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -n auto -m 'not gpu and not cluster and not trackers'
+	$(BIN)/python -m pytest -n auto -m 'not gpu and not cluster and not trackers and not browser'
 	$(BIN)/python -m pytest -m cluster
+	$(BIN)/python -m pytest -m browser tests/browser
 	ETASTAR_TRACKERS_PYTHON=$(ETASTAR_TRACKERS_PYTHON) $(BIN)/python -m pytest -m trackers
+
+# the report in a real headless Chromium (Debian's package); without one it is skipped, and said
+test-browser: $(STAMP)
+	$(BIN)/python -m pytest -m browser tests/browser
 
 # a real Ray and a real Slurm on this machine; what does not start is skipped, and said at the end
 test-cluster: $(STAMP)

@@ -21,6 +21,7 @@ from etastar.cli.launch import launch_command
 from etastar.cli.merge import merge_command
 from etastar.cli.plan import plan_command
 from etastar.cli.predict import predict_command
+from etastar.cli.report import report_command
 from etastar.cli.simulate import simulate_command
 from etastar.cli.status import status_command
 from etastar.cli.theory import theory_command
@@ -42,6 +43,7 @@ app = typer.Typer(
 app.command("import")(import_command)
 app.command("fit")(fit_command)
 app.command("predict")(predict_command)
+app.command("report")(report_command)
 app.command("evaluate")(evaluate_command)
 app.command("figures")(figures_command)
 app.command("simulate")(simulate_command)

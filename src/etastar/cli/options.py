@@ -19,6 +19,7 @@ from etastar.estimate.estimates import Options
 from etastar.estimate.weights import FitChoice
 from etastar.importers.expressions import keep_runs
 from etastar.importers.sources import parse_mapping, read_source
+from etastar.predict.answer_json import exp2 as exp2
 from etastar.scale import parse_number
 
 Runs = Annotated[
@@ -133,11 +134,6 @@ def _options(degree: int | None, window: str, level: float, replicates: int, see
     own = window != "auto" or degree is not None
     choice = FitChoice(degree=degree, window=chosen, own_coordinate=own)
     return Options(choice=choice, level=level, replicates=replicates, seed=seed, surface=surface)
-
-
-def exp2(log2_value: float) -> float:
-    """2^x; beyond what a float holds it is infinite, which JSON shows as null."""
-    return 2.0**log2_value if log2_value < 1024 else math.inf
 
 
 def print_notes(console: Console, loaded: Loaded) -> None:

@@ -14,11 +14,11 @@ from rich.table import Table
 from etastar.cli import options as o
 from etastar.cli import target as t
 from etastar.cli.diagnosis import diagnosis_json, show_diagnosis
-from etastar.cli.predict_json import answer_json
 from etastar.errors import InputError
 from etastar.estimate.cells import EffColumn, Group, Quantity
 from etastar.estimate.estimates import estimate_group
 from etastar.laws.published import PublishedPrediction, compare
+from etastar.predict.answer_json import answer_json
 from etastar.predict.diagnosis import StudyDiagnosis, diagnose_study
 from etastar.predict.recommend import Answer, Recommendation, answer_from
 from etastar.predict.solve import solve_weight_decay

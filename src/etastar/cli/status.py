@@ -25,8 +25,20 @@ def status_command(
     watch: Annotated[bool, typer.Option("--watch", help="Draw it again every few seconds, until all is done.")] = False,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
     as_json: Annotated[bool, typer.Option("--json", help="JSON alone on stdout.")] = False,
+    serve: Annotated[bool, typer.Option("--serve", help="Serve the report as a page that follows the study.")] = False,
+    host: Annotated[
+        str, typer.Option("--host", help="Where to serve; beyond 127.0.0.1 whoever reaches it can read the study.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to serve on; 0: any free one.")] = 8787,
+    params: Annotated[str | None, typer.Option("--params", help="The page's target N; default: the plan's.")] = None,
+    tokens: Annotated[str | None, typer.Option("--tokens", help="The page's target D; default: the plan's.")] = None,
 ) -> None:
-    """Show what of a study is done, running, failed or waiting."""
+    """Show what of a study is done, running, failed or waiting; with --serve, as a page in the browser."""
+    if serve:
+        from etastar.cli.status_page import serve_study
+
+        serve_study(study, params, tokens, host, port, every)
+        return
     try:
         from etastar.launch.status import status_of
         from etastar.launch.study import open_study

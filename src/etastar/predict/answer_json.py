@@ -1,15 +1,20 @@
-"""The shape of `etastar predict --json`: what scripts may rely on."""
+"""Which numbers of an answer may scripts rely on? The shape of `etastar predict --json`, and of a report's JSON."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from etastar.cli import options as o
 from etastar.laws.published import PublishedPrediction
 from etastar.predict.backtest import Backtest
 from etastar.predict.recommend import Answer, Recommendation
 from etastar.predict.strategies import Prediction
 from etastar.scale import Scale
+
+
+def exp2(log2_value: float) -> float:
+    """2^x; beyond what a float holds it is infinite, which JSON shows as null."""
+    return 2.0**log2_value if log2_value < 1024 else math.inf
 
 
 def answer_json(answers: list[Answer], target: Scale, level: float, known: list[PublishedPrediction]) -> dict[str, Any]:
@@ -48,8 +53,8 @@ def prediction_json(prediction: Prediction, tested: Backtest, level: float) -> d
         "quantity": prediction.quantity.value,
         "inverted": prediction.inverted,
         "source": prediction.source,
-        "value": None if value is None else o.exp2(value),
-        "lr": None if lr is None else o.exp2(lr),
+        "value": None if value is None else exp2(value),
+        "lr": None if lr is None else exp2(lr),
         "log2_interval": prediction.interval(level),
         "log2_lr_interval": prediction.interval(level, of_lr=True),
         "cells": prediction.cells,
@@ -72,7 +77,7 @@ def prediction_json(prediction: Prediction, tested: Backtest, level: float) -> d
 def recommendation_json(found: Recommendation, level: float) -> dict[str, Any]:
     """The recommendation as the contract has it."""
     return {
-        "lr": o.exp2(found.log2_lr),
+        "lr": exp2(found.log2_lr),
         "log2_interval": list(found.log2_interval),
         "level": level,
         "axis": found.axis.value,
@@ -80,8 +85,8 @@ def recommendation_json(found: Recommendation, level: float) -> dict[str, Any]:
         "inverted": found.inverted,
         "why": found.why,
         "expected_ecr": found.expected_ecr,
-        "lr_min_ecr": None if found.log2_lr_min_ecr is None else o.exp2(found.log2_lr_min_ecr),
-        "safe_range": None if found.safe_range is None else [o.exp2(x) for x in found.safe_range],
+        "lr_min_ecr": None if found.log2_lr_min_ecr is None else exp2(found.log2_lr_min_ecr),
+        "safe_range": None if found.safe_range is None else [exp2(x) for x in found.safe_range],
         "conditions": found.conditions,
         "cost": {
             "budget_ratio": found.cost.budget_ratio,
