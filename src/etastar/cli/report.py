@@ -13,11 +13,11 @@ from rich.markup import escape
 
 from etastar.cli import options as o
 from etastar.cli import target as t
+from etastar.cli.study_view import view_of
 from etastar.errors import EtastarError, InputError
 from etastar.estimate.cells import EffColumn, build_groups
-from etastar.importers.tables import keep_runs
+from etastar.importers.expressions import keep_runs
 from etastar.plan.study_plan import load_plan
-from etastar.predict.paths import read_trajectories
 from etastar.report.markdown import build_markdown
 from etastar.report.outcome import outcome_words
 from etastar.report.page import write_report, write_text
@@ -77,7 +77,7 @@ def report_command(
 
     Example: etastar report runs.parquet --params 707M --tokens 100B --out report.html
     """
-    target = target_of(study, params, tokens)
+    target = target_of(Path(study), params, tokens)
     path = out or Path("report.html" if form is Format.HTML else "report.md")
     if path.is_dir():
         raise InputError(f"--out: {str(path)!r} is a folder", hint=f"name a file, e.g. {path.name}/report.{form}")
@@ -85,17 +85,7 @@ def report_command(
         study, mapping=mapping, where=where, group=group, degree=degree, window=window, eff_lr=eff_lr, level=level,
         replicates=replicates, seed=seed, surface=surface,
     )  # fmt: skip
-    columns = tuple(part.strip() for part in group.split(",") if part.strip()) if group else None
-    whole = StudyView(
-        name=study.stem or study.resolve().name,
-        table=loaded.table,
-        groups=tuple(loaded.groups),
-        options=loaded.options,
-        eff_column=eff_lr,
-        trajectories=read_trajectories(study, trajectories),
-        group_columns=columns,
-        notes=loaded.notes,
-    )
+    whole = view_of(study, loaded, group=group, trajectories=trajectories)
     view = fitted_part(whole, fit_where)
     settings = t.target_settings(
         view.main, target.tokens, weight_decay=weight_decay, warmup=warmup, schedule=schedule, decay_steps=decay_steps,
@@ -104,7 +94,7 @@ def report_command(
     outcome = (
         "" if view is whole else outcome_words(whole, target, view.answer(view.main, target, settings).recommended)
     )
-    folder = study if study.is_dir() else None
+    folder = Path(study) if Path(study).is_dir() else None
     section = study_section(view, target, title=title, outcome=outcome, settings=settings, folder=folder)
     if form is Format.HTML:
         write_report([section], path)
