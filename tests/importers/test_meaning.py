@@ -153,6 +153,28 @@ def test_rows_carry_the_optimizers_step() -> None:
     assert "iter" not in raw.metrics
 
 
+def test_the_monitors_steps_are_its_own() -> None:
+    """Its metrics join the rows of a loop whose tracker counts calls of log."""
+    raw = run()
+    for call in range(6):
+        extra = {"etastar/step": 100 * call, "etastar/eff_lr": 0.5, "etastar/mean_eff_lr": 0.25} if call % 2 else {}
+        log_row(raw, {"loss": 3.0, **extra}, call, 0.0)
+    assert raw.metrics["loss"].steps == [0, 1, 2, 3, 4, 5]
+    assert raw.metrics["etastar/eff_lr"].steps == [100, 300, 500]
+    assert "etastar/step" not in raw.metrics
+
+
+def test_what_the_monitor_says_at_the_end_is_believed_first() -> None:
+    raw = run({"learning_rate": 1.0, "n_params": 5}, etastar__val_loss=[(10, 3.0), (99, 2.0)])
+    ending = {"params": 1e6, "tokens": 2e9, "steps": 100, "peak_lr": 1e-3, "mean_eff_lr": 0.01, "loss": 2.0}
+    for name, value in ending.items():
+        raw.add(f"etastar/{name}", 99, 0.0, value)
+    (row,) = interpret(Gathered("a test", (raw,)), {}).table.to_pylist()
+    assert (row["params"], row["tokens"], row["steps"], row["lr"]) == (1e6, 2e9, 100, 1e-3)
+    assert (row["loss"], row["loss_metric"], row["mean_eff_lr"]) == (2.0, "etastar/val_loss", 0.01)
+    assert row["status"] == "finished"
+
+
 def test_files_of_one_run_are_joined() -> None:
     first = run({"lr": 1.0, "a": 1}, loss=[(1, 5.0), (2, 4.0), (3, 3.0)], status=RunStatus.CRASHED)
     second = run({"lr": 2.0}, loss=[(2, 3.5), (4, 2.0)], status=RunStatus.FINISHED)

@@ -39,6 +39,9 @@ def meaning_of(run: RawRun) -> Meaning:
     asked = n.Settings(run.config)
     logged = n.Settings({name: series.last for name, series in run.metrics.items()})
     found = Meaning()
+    for name, column in n.MONITORED.items():  # measured, not intended: believed before any setting
+        if name in run.metrics and _possible(column, run.metrics[name].last):
+            found.set(column, run.metrics[name].last, name)
     for column, known in n.NUMBERS.items():
         value = asked.number(known)
         if value is not None and _possible(column, value.value):

@@ -75,17 +75,40 @@ HEADS, KV_HEADS, HEAD_DIM = ("num_attention_heads", "n_head", "n_heads"), ("num_
     "head_dim",
 )  # fmt: skip
 
+# what our own monitor says of a run when it ends
+MONITORED = {
+    "etastar/params": "params", "etastar/tokens": "tokens", "etastar/steps": "steps", "etastar/peak_lr": "lr",
+}  # fmt: skip
 TOKEN_METRICS = (
     "tokens_seen", "num_input_tokens_seen", "n_tokens_seen", "consumed_tokens", "tokens_consumed", "total_tokens",
     "num_tokens", "train_tokens", "tokens", "train/tokens", "train/total_tokens", "train/tokens_seen",
     "train/num_input_tokens_seen", "throughput/total_tokens",
 )  # fmt: skip
-LR_METRICS = ("learning_rate", "lr", "train/learning_rate", "train/lr", "lr-adamw", "lr-adam", "optim/learning_rate")
+LR_METRICS = (
+    "learning_rate",
+    "lr",
+    "train/learning_rate",
+    "train/lr",
+    "lr-adamw",
+    "lr-adam",
+    "optim/learning_rate",
+    "etastar/lr",
+)
 VALIDATION = (
     "val_loss", "eval_loss", "eval/loss", "val/loss", "validation/loss", "validation_loss", "valid/loss",
     "valid_loss", "loss/val", "loss/eval", "loss/validation", "final_val_loss", "test_loss", "test/loss",
+    "etastar/val_loss", "etastar/loss",
 )  # fmt: skip
-TRAINING = ("loss", "train/loss", "train_loss", "training_loss", "loss/train", "train/loss_step", "train_loss_step")
+TRAINING = (
+    "loss",
+    "train/loss",
+    "train_loss",
+    "training_loss",
+    "loss/train",
+    "train/loss_step",
+    "train_loss_step",
+    "etastar/train_loss",
+)
 GRAD_NORM = ("grad_norm", "train/grad_norm", "gradient_norm", "train/gradient_norm", "optim/total_grad_norm")
 _VALIDATION_LIKE = re.compile(r"(^|[/_.\-])(val|valid|validation|eval|evaluation|test|dev)([/_.\-]|$)")
 _LOSS_LIKE = re.compile(r"(^|[/_.\-])(loss|nll|cross_entropy|ce|bpb)([/_.\-]|$)")

@@ -19,6 +19,8 @@ DEEPEST = 32
 LONGEST_TEXT = 16 * 2**20  # bytes of JSON or YAML that are parsed at once
 # Trackers count calls of `log`; the optimizer's step is one of these where a row holds it
 STEP_METRICS = ("trainer/global_step", "train/global_step", "global_step", "iter", "iteration", "train/step", "step")
+# Our own monitor counts steps itself; its metrics share rows with the user's, whose steps may count otherwise
+MONITOR, MONITOR_STEP = "etastar/", "etastar/step"
 
 
 @dataclass
@@ -122,9 +124,11 @@ def log_row(run: RawRun, row: Mapping[str, Any], step: int, time: float) -> None
     if own is not None and math.isfinite(own) and own >= 0 and own == int(own):
         run.own_step = int(own)
     step = step if run.own_step is None else run.own_step  # a row without it belongs to the one before
+    counted = number(row.get(MONITOR_STEP))
+    ours = int(counted) if counted is not None and math.isfinite(counted) else step
     for name, value in row.items():
-        if name not in STEP_METRICS and (found := number(value)) is not None:
-            run.add(name, step, time, found)
+        if name not in (*STEP_METRICS, MONITOR_STEP) and (found := number(value)) is not None:
+            run.add(name, ours if name.startswith(MONITOR) else step, time, found)
 
 
 def printable(text: str) -> str:
