@@ -225,6 +225,17 @@ def test_a_map_supplies_and_overrides() -> None:
         interpret(runs_of_a_sweep(), {"tokens": "nothere * 2"})
 
 
+def test_settings_may_come_from_the_runs_names() -> None:
+    raws = tuple(run(name=f"n124M_lr{lr}", val_loss=[(100, 3.0)]) for lr in ("1e-3", "2e-3"))
+    with pytest.raises(InputError) as error:
+        interpret(Gathered("a test", raws), {})
+    assert "split_part(run" in error.value.hint
+    mapping = {"params": "substr(split_part(run,'_',1),2)", "lr": "split_part(run,'_lr',2)", "tokens": "steps*1000"}
+    found = interpret(Gathered("a test", raws), mapping).table
+    assert found["params"].to_pylist() == [124e6] * 2
+    assert found["lr"].to_pylist() == [1e-3, 2e-3]
+
+
 def test_what_is_missing_is_named_with_what_is_there() -> None:
     with pytest.raises(InputError) as error:
         interpret(runs_of_a_sweep(), {})

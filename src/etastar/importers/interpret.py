@@ -197,6 +197,8 @@ def _refuse(
     said = ", ".join(f"no {name} in {count}" for name, count in missing)
     first = missing[0][0] if missing else "loss"
     example = {"tokens": "tokens=steps*524288", "params": "params=124M", "loss": "loss=METRIC"}.get(first, "lr=NAME")
+    if not settings:
+        example = "\"lr=split_part(run,'lr',2)\" (no settings were logged; a run's name may hold them)"
     seen = f"settings are {listed(settings) or 'none'}; metrics are {listed(metrics) or 'none'}"
     raise InputError(
         f"{gathered.kind}: none of {frame.height} runs can be used ({said})",
