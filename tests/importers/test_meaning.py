@@ -97,6 +97,16 @@ def test_what_means_not_set_is_not_a_value() -> None:
     assert (found.values["weight_decay"], found.values["seed"]) == (0.0, 0.0)
 
 
+def test_values_beyond_the_contract_cost_their_run_alone() -> None:
+    base = {"n_params": 1e6, "tokens": 1e9}
+    odd = {"learning_rate": 1e300, "adam_beta1": 7.0, "max_steps": 1e40, "seed": 2**70, "weight_decay": -1}
+    good = run({**base, "learning_rate": 1e-3}, name="good", val_loss=[(1, 3.0)])
+    found = interpret(Gathered("a test", (good, run({**base, **odd}, name="odd", val_loss=[(1, 3.0)]))), {})
+    assert found.table["run"].to_pylist() == ["good"]
+    assert found.refused[0][0] == "odd"
+    assert "no lr" in found.refused[0][1]
+
+
 def test_a_rate_that_was_only_logged() -> None:
     found = meaning_of(run({}, learning_rate=[(1, 1e-4), (10, 1e-3), (20, 0.0)]))
     assert found.values["lr"] == 1e-3
@@ -223,6 +233,18 @@ def test_a_map_supplies_and_overrides() -> None:
     assert twice.table["group"].to_pylist() == ["t0", "t1", "t2"]
     with pytest.raises(InputError, match="no column, and no expression"):
         interpret(runs_of_a_sweep(), {"tokens": "nothere * 2"})
+
+
+def test_a_stepwise_eff_lr_is_averaged_and_a_running_mean_is_not() -> None:
+    base = {"n_params": 1e6, "tokens": 1e9, "lr": 1e-3}
+    points = [(1, 0.1), (2, 0.3), (3, math.nan)]
+    raw = run(base, val_loss=[(3, 3.0)], turned=points, running_mean=[(1, 0.1), (3, 0.4)])
+    found = interpret(Gathered("a test", (raw,)), {"mean_eff_lr": "turned"})
+    assert found.table["mean_eff_lr"].to_pylist() == pytest.approx([0.2])
+    assert any("the mean of turned over its logged steps" in note for note in found.notes)
+    assert interpret(Gathered("a test", (raw,)), {"mean_eff_lr": "running_mean"}).table["mean_eff_lr"].to_pylist() == [
+        0.4
+    ]
 
 
 def test_settings_may_come_from_the_runs_names() -> None:

@@ -39,7 +39,7 @@ NUMBERS: dict[str, tuple[str, ...]] = {
     "warmup_steps": ("warmup_steps", "warmup_iters", "num_warmup_steps", "n_warmup", "warmup"),
     "decay_steps": ("decay_steps", "cooldown_steps", "n_decay", "num_decay_steps", "warmdown_iters", "decay_iters"),
     "seed": ("seed", "random_seed", "global_seed"),
-    "mean_eff_lr": ("mean_eff_lr",),
+    "mean_eff_lr": ("mean_eff_lr", "eff_lr", "eff_lr_mean", "effective_lr", "mean_effective_lr"),
     "plateau_eff_lr": ("plateau_eff_lr",),
 }  # fmt: skip
 WORDS: dict[str, tuple[str, ...]] = {
