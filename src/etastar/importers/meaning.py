@@ -110,6 +110,8 @@ def _rate(run: RawRun, _asked: n.Settings, found: Meaning) -> None:
 def _steps(run: RawRun, _asked: n.Settings, found: Meaning) -> None:
     if "steps" not in found.values and run.last_step > 0:
         found.set("steps", run.last_step, "last logged step")
+        if run.status is None:
+            found.guesses.append("steps: the last logged one, since none is planned: a run cut short looks finished")
 
 
 def _batch(run: RawRun, asked: n.Settings, found: Meaning) -> None:
