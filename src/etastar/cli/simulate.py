@@ -56,6 +56,8 @@ def simulate_command(
     """
     if out.suffix not in (".parquet", ".csv", ""):
         raise InputError(f"--out: {out.name!r} is neither .parquet nor .csv", hint="name a file such as runs.parquet")
+    if out.suffix == "" and _taken(out):
+        raise InputError(f"--out: {str(out)[:80]!r} is there already, and no empty folder", hint="name a new folder")
     if not out.parent.exists():
         raise InputError(f"--out: no folder {str(out.parent)!r}", hint="create it first")
     _refuse_extremes(
@@ -121,6 +123,13 @@ def _write_study(out: Path, world: World, grid: Grid, seed: int) -> int:
     except OSError as error:
         raise InputError(f"--out: cannot write {out.name!r}: {error.strerror}", hint="choose another place") from None
     return table.num_rows
+
+
+def _taken(out: Path) -> bool:
+    """Is something there that a study would be mixed with? A place that cannot be looked at is refused when written."""
+    with contextlib.suppress(OSError):
+        return out.exists() and (not out.is_dir() or any(out.iterdir()))
+    return False
 
 
 def _refuse_extremes(dials: dict[str, float | None], *, seeds: int, seed: int) -> None:

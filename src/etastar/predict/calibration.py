@@ -67,10 +67,39 @@ class StudyReport:
 
 def study_report(theory: Theory, params: float) -> StudyReport:
     """Calibrate, hold out, draw: every LR of one N. Refused in words where no path is long enough."""
+    whole, paths, found, beta1, longest = _whole(theory, params)
+    half = theory.calibration(params, SEEN * longest)
+    best = int(np.nanargmin(found)) if np.isfinite(found).any() else 0
+    reports, judged = [], []
+    for k, (lr, matrices) in enumerate(zip(whole.lrs, paths, strict=True)):
+        outside = _held_out(half, float(lr), matrices)
+        judged.append(outside)
+        near = bool(abs(np.log2(lr / whole.lrs[best])) <= 1.001)
+        reports.append(_lr_report(whole, k, matrices, outside, beta1, found[k], near, theory))
+    return StudyReport(
+        params,
+        theory.sweep.steps(longest),
+        whole.fits[0][0].factor_theory,
+        tuple(reports),
+        whole.fits[best],
+        judged[best],
+        _no_decay(theory, whole, paths, found, beta1),
+    )
+
+
+def no_decay_report(theory: Theory, params: float) -> NoDecayStudy | None:
+    """The λ = 0 check of `study_report` alone; None where the study has decay or a schedule."""
+    whole, paths, losses, beta1, _ = _whole(theory, params)
+    return _no_decay(theory, whole, paths, losses, beta1)
+
+
+def _whole(
+    theory: Theory, params: float
+) -> tuple[Calibration, list[tuple[Trajectory, ...]], list[float], float, float]:
+    """(calibration on the whole path, matrices and last loss of each LR, β₁, longest D) of one N; or refused."""
     block = next(b for b in theory.group.blocks if b.params == params)
-    longest = float(block.tokens[-1])
-    steps, beta1 = theory.sweep.steps(longest), theory.group.conditions.get("beta1")
-    whole, half = theory.calibration(params, longest), theory.calibration(params, SEEN * longest)
+    longest, beta1 = float(block.tokens[-1]), theory.group.conditions.get("beta1")
+    whole = theory.calibration(params, longest)
     if isinstance(whole, str) or not isinstance(beta1, (int, float)):
         reason = whole if isinstance(whole, str) else "β₁ is not known"
         raise InputError(
@@ -79,21 +108,8 @@ def study_report(theory: Theory, params: float) -> StudyReport:
         )
     by_lr = {round(float(np.log2(path.lr)), 6): path.matrices for path in theory.paths[params]}
     losses = {round(float(x), 6): float(loss) for x, loss in zip(block.log2_lr, block.loss[-1], strict=True)}
-    found = [losses.get(round(float(np.log2(lr)), 6), np.nan) for lr in whole.lrs]
-    best = int(np.nanargmin(found)) if np.isfinite(found).any() else 0
-    reports, judged = [], []
-    for k, lr in enumerate(whole.lrs):
-        matrices = by_lr[round(float(np.log2(lr)), 6)]
-        outside = _held_out(half, float(lr), matrices)
-        judged.append(outside)
-        near = bool(abs(np.log2(lr / whole.lrs[best])) <= 1.001)
-        reports.append(_lr_report(whole, k, matrices, outside, float(beta1), found[k], near, theory))
-    no_decay = None
-    if whole.run.decay == 0 and theory.sweep.schedule == "constant":
-        no_decay = _no_decay(whole, [by_lr[round(float(np.log2(lr)), 6)] for lr in whole.lrs], found, float(beta1))
-    return StudyReport(
-        params, steps, whole.fits[0][0].factor_theory, tuple(reports), whole.fits[best], judged[best], no_decay
-    )
+    keys = [round(float(np.log2(lr)), 6) for lr in whole.lrs]
+    return whole, [by_lr[key] for key in keys], [losses.get(key, np.nan) for key in keys], float(beta1), longest
 
 
 def _held_out(half: Calibration | str, lr: float, matrices: tuple[Trajectory, ...]) -> tuple[HeldOut, ...]:
@@ -165,8 +181,10 @@ def _figures(whole: Calibration, k: int, matrices: tuple[Trajectory, ...], beta1
 
 
 def _no_decay(
-    whole: Calibration, paths: list[tuple[Trajectory, ...]], losses: list[float], beta1: float
+    theory: Theory, whole: Calibration, paths: list[tuple[Trajectory, ...]], losses: list[float], beta1: float
 ) -> NoDecayStudy | None:
+    if whole.run.decay != 0 or theory.sweep.schedule != "constant":
+        return None
     if len(paths) < 2 or any(not np.isfinite(one.eff_lr).all() for path in paths for one in path):
         return None
     middle = len(paths) // 2

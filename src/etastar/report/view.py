@@ -22,7 +22,7 @@ from etastar.estimate.weights import FitChoice
 from etastar.importers.tables import read_runs
 from etastar.laws.loglinear import Law, all_laws
 from etastar.predict.budget import model_sets
-from etastar.predict.calibration import StudyReport, study_report
+from etastar.predict.calibration import StudyReport, no_decay_report, study_report
 from etastar.predict.diagnosis import StudyDiagnosis, diagnose_study
 from etastar.predict.evaluate import Evaluation, evaluate
 from etastar.predict.evidence import Evidence
@@ -31,6 +31,7 @@ from etastar.predict.recommend import Answer, answer_from
 from etastar.predict.settings import RunSettings
 from etastar.predict.trunks import Paths
 from etastar.scale import Scale, format_number
+from etastar.theory.nodecay import NoDecayStudy
 
 Found = TypeVar("Found")
 
@@ -170,6 +171,16 @@ class StudyView:
         if params not in theory.paths:
             return f"no trajectories at N = {format_number(params)}"
         return self._keep(("theory", group.label, params), lambda: _or_reason(lambda: study_report(theory, params)))
+
+    def no_decay_report(self, group: Group, params: float) -> NoDecayStudy | None:
+        """Do large learning rates coincide without weight decay? None where the theory cannot be asked."""
+        theory = self.evidence(group).theory
+        if isinstance(theory, str) or params not in theory.paths:
+            return None
+        found = self._keep(
+            ("no decay", group.label, params), lambda: _or_reason(lambda: no_decay_report(theory, params))
+        )
+        return None if isinstance(found, str) else found
 
     def _keep(self, key: tuple[Any, ...], make: Callable[[], Found]) -> Found:
         if key not in self._kept:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME = "adamh"
-LEAST = 1e-5  # an ECR of zero stands here on the logarithmic axis
+LEAST = 1e-5  # an ECR below stands here on the logarithmic axis
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,8 @@ def draw(found: AdamhData) -> Figure:
         if two:
             _draw_ecr(axes[1], found.ecr)
         where = f"ECR at N = {style.short(found.params)}, D = {style.short(found.tokens)}"
+        if any(e < LEAST for curve in found.ecr for e in curve.ecr):
+            where += f", {100 * LEAST:g} % and below at {100 * LEAST:g} %"
         style.heading(
             figure, found.training, where, *hollow(found.law), *(missing.sentence for missing in found.missing)
         )

@@ -69,8 +69,7 @@ def data(view: StudyView, params: float | None = None) -> NoDecayData | Missing:
     steps = _steps(max((curve.step[-1] for curve in rates if curve.step), default=0))
     beta1 = group.conditions.get("beta1")
     common = no_decay_asymptote(steps, beta1=beta1).tolist() if isinstance(beta1, (int, float)) and steps else []
-    report = view.theory_report(group, size)
-    judged = None if isinstance(report, str) else report.no_decay
+    judged = view.no_decay_report(group, size)
     return NoDecayData(
         params=size,
         weight=None if isinstance(chosen, Missing) else chosen.weight,
