@@ -4,7 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all test-browser test-cluster check clean
+# the trackers' pins clash with ours: they write their logs in an interpreter of their own
+TRACKERS := .venv-trackers
+ETASTAR_TRACKERS_PYTHON ?= $(CURDIR)/$(TRACKERS)/bin/python
+
+.PHONY: demo test test-all test-browser test-cluster test-trackers check clean
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -18,8 +22,9 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -n auto
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -n auto -m 'not gpu and not cluster and not browser'
+	$(BIN)/python -m pytest -n auto -m 'not gpu and not cluster and not trackers and not browser'
 	$(BIN)/python -m pytest -m cluster
+	ETASTAR_TRACKERS_PYTHON=$(ETASTAR_TRACKERS_PYTHON) $(BIN)/python -m pytest -m trackers
 	$(BIN)/python -m pytest -m browser tests/browser
 
 # the report in a real headless Chromium (Debian's package); without one it is skipped, and said
@@ -32,6 +37,18 @@ test-cluster: $(STAMP)
 	  || echo 'ray and submitit could not be installed'
 	$(BIN)/python -m pytest -m 'cluster and not slow' tests/conformance tests/launch
 
+$(TRACKERS)/.installed: constraints-trackers.txt
+	test -x $(TRACKERS)/bin/python || $(PYTHON) -m venv $(TRACKERS)
+	$(TRACKERS)/bin/python -m pip install --quiet --constraint constraints-trackers.txt \
+	  torch wandb tensorboard mlflow trackio transformers accelerate lightning
+	touch $@
+
+# logs written by the real wandb, tensorboard, mlflow, trackio, transformers and lightning, read by ours
+test-trackers: $(STAMP)
+	test -x $(ETASTAR_TRACKERS_PYTHON) && test ! -e $(TRACKERS) || $(MAKE) $(TRACKERS)/.installed \
+	  || { rm -rf $(TRACKERS); echo 'the trackers could not be installed'; }
+	ETASTAR_TRACKERS_PYTHON=$(ETASTAR_TRACKERS_PYTHON) $(BIN)/python -m pytest -m trackers tests/conformance tests/importers
+
 check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -39,4 +56,4 @@ check: $(STAMP)
 	$(BIN)/lint-imports
 
 clean:
-	rm -rf $(VENV) out build dist
+	rm -rf $(VENV) $(TRACKERS) out build dist

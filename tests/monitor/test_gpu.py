@@ -10,6 +10,9 @@ from loops import OPTIMIZERS, loss_of, small
 from torch import nn
 
 from etastar.monitor import StepMonitor
+from etastar.monitor.sums import Moments, PlainSums, sums_for
+from etastar.monitor.watch import Watched
+from etastar.monitor.workspace import Workspace, fill
 
 pytestmark = [
     pytest.mark.gpu,
@@ -81,3 +84,31 @@ def test_a_skipped_step_costs_no_wait_either(mode: Any) -> None:
             torch.cuda.set_sync_debug_mode("default")
         scaler.update()
     assert monitor.steps == 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_kernels_sum_what_the_plain_path_sums(dtype: torch.dtype) -> None:
+    kernel = pytest.importorskip("etastar.monitor.kernel")
+    torch.manual_seed(0)
+    before = [torch.randn(shape, device="cuda", dtype=dtype) for shape in ((768, 2304), (5, 7), (3000, 4000), (1, 9))]
+    after = [w + (1e-2 * torch.randn_like(w)) for w in before]
+    moments = Moments(
+        [torch.randn(w.shape, device="cuda") for w in before],
+        [torch.rand(w.shape, device="cuda") for w in before],
+        torch.rand(len(before), device="cuda", dtype=torch.float64) * 1e-3,
+    )
+    space = Workspace([Watched(f"w{i}", w, 0) for i, w in enumerate(before)], keep=True)
+    ways = [PlainSums(space), sums_for(space)]
+    assert isinstance(ways[1], kernel.KernelSums)
+    seen = []
+    for sums in ways:
+        for batch in space.batches:
+            fill(batch, before)
+            sums.steps(batch, after)
+        one = sums.result()
+        for batch in space.batches:
+            sums.adam(batch, moments, after)
+        seen.append(torch.stack([one, sums.result()]))
+    for plain, kernels in zip(*seen, strict=True):
+        scale = torch.stack([plain[0], (plain[0] * plain[2]).sqrt(), plain[2]])
+        assert ((plain - kernels).abs() <= 1e-5 * scale).all()

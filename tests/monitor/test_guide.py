@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import etastar
 from etastar.monitor import names
 from etastar.train.statistics import STATISTICS
@@ -16,6 +18,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "own-trainer.md"
 _BLOCK = re.compile(r"^<!-- run -->\n```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 def test_marked_blocks_run(tmp_path: Path) -> None:
     blocks = _BLOCK.findall(GUIDE.read_text(encoding="utf-8"))
     assert len(blocks) == 3

@@ -149,3 +149,36 @@ def test_a_study_of_monitored_runs_is_fitted(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "interior" in done.output.lower(), done.output
     assert not math.isnan(read_runs(tmp_path)["mean_eff_lr"][0].as_py())
+
+
+def test_a_run_that_begins_anew_replaces_its_namesake(tmp_path: Path) -> None:
+    model, optimizer, monitor = attach(tmp_path, log_every=1)
+    train(model, optimizer, monitor, 6)
+    monitor.finish(loss=3.0, tokens=6)
+    other = attach(tmp_path, log_every=1, run="one-1")  # its parts' names begin alike
+    train(other[0], other[1], other[2], 6)
+    other[2].finish(loss=3.0, tokens=6)
+    model, optimizer, again = attach(tmp_path, log_every=1)
+    train(model, optimizer, again, 2)
+    with pytest.warns(UserWarning, match="'one' was there already and is replaced"):
+        again.finish(loss=2.0, tokens=2)
+    rows = read_trajectories(tmp_path).to_pylist()
+    assert sorted({r["step"] for r in rows if r["run"] == "one"}) == [0, 1]
+    assert sorted({r["step"] for r in rows if r["run"] == "one-1"}) == [0, 1, 2, 3, 4, 5]
+    assert dict(zip(*(read_runs(tmp_path)[c].to_pylist() for c in ("run", "loss")), strict=True)) == {
+        "one": 2.0,
+        "one-1": 3.0,
+    }
+    assert verify_files(tmp_path) == []
+
+
+def test_a_loss_told_twice_is_one_row(tmp_path: Path) -> None:
+    model, optimizer, monitor = attach(tmp_path)
+    train(model, optimizer, monitor, 1)
+    monitor.observe(val_loss=3.0)
+    monitor.observe(val_loss=2.0)
+    monitor.close()
+    monitor.observe(val_loss=2.0)  # an evaluation after training, at the same step
+    monitor.finish(loss=2.0, tokens=2)
+    assert [r for r in read_trajectories(tmp_path)["val_loss"].to_pylist() if r is not None] == [2.0]
+    assert verify_files(tmp_path) == []

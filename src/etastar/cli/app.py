@@ -16,6 +16,7 @@ from etastar.cli.evaluate import evaluate_command
 from etastar.cli.figures import figures_command
 from etastar.cli.fit import fit_command
 from etastar.cli.flags import flags_command
+from etastar.cli.import_ import import_command
 from etastar.cli.launch import launch_command
 from etastar.cli.merge import merge_command
 from etastar.cli.plan import plan_command
@@ -39,6 +40,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("import")(import_command)
 app.command("fit")(fit_command)
 app.command("predict")(predict_command)
 app.command("report")(report_command)

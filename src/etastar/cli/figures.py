@@ -54,12 +54,12 @@ def figures_command(
         replicates=replicates, seed=seed, surface=surface,
     )  # fmt: skip
     view = StudyView(
-        name=study.stem,
+        name=Path(study).stem,
         table=loaded.table,
         groups=tuple(loaded.groups),
         options=loaded.options,
         eff_column=eff_lr,
-        trajectories=read_trajectories(study, trajectories),
+        trajectories=read_trajectories(Path(study), trajectories),
         group_columns=tuple(part.strip() for part in group.split(",") if part.strip()) if group else None,
         notes=loaded.notes,
     )

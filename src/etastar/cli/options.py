@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -18,15 +17,27 @@ from etastar.errors import InputError
 from etastar.estimate.cells import EffColumn, Group, build_groups
 from etastar.estimate.estimates import Options
 from etastar.estimate.weights import FitChoice
-from etastar.importers.tables import keep_runs, parse_mapping, read_runs
+from etastar.importers.expressions import keep_runs
+from etastar.importers.sources import parse_mapping, read_source
 from etastar.predict.answer_json import exp2 as exp2
 from etastar.scale import parse_number
 
 Runs = Annotated[
-    Path, typer.Argument(help="Runs: a CSV, Parquet or JSONL file, or a study folder.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="Runs: a study folder; a CSV, Parquet or JSONL file; a folder of W&B, TensorBoard, MLflow, Trackio, "
+        "Hugging Face Trainer or Lightning logs; wandb:ENTITY/PROJECT.",
+        show_default=False,
+    ),
 ]
 Map = Annotated[
-    str | None, typer.Option("--map", help="Your columns, e.g. params=N,tokens=D,lr=LR,loss=LOSS.", show_default=False)
+    str | None,
+    typer.Option(
+        "--map",
+        help="Your columns, or expressions over them, e.g. params=N,tokens=steps*524288; or @mapping.yaml.",
+        show_default=False,
+    ),
 ]
 Where = Annotated[
     str | None, typer.Option("--where", help="Keep rows, e.g. \"optimizer = 'adamw'\" (SQL).", show_default=False)
@@ -54,6 +65,7 @@ Surface = Annotated[bool, typer.Option("--surface", help="Fit all D of one N tog
 Level = Annotated[float, typer.Option("--level", help="Level of all intervals.")]
 Replicates = Annotated[int, typer.Option("--replicates", help="Redraws behind the intervals.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the redraws.")]
+MOST_REFUSALS = 5  # named one by one in the notes
 Json = Annotated[bool, typer.Option("--json", help="Print JSON alone.")]
 
 
@@ -66,10 +78,11 @@ class Loaded:
     options: Options
     eff_column: EffColumn
     notes: tuple[str, ...]
+    trajectories: pa.Table | None = None  # of the source itself, where it is no study folder
 
 
 def load(
-    runs: Path,
+    runs: str,
     *,
     mapping: str | None,
     where: str | None,
@@ -85,8 +98,13 @@ def load(
 ) -> Loaded:
     """Read, map, filter, group: the door of every verb that looks at runs."""
     options = _options(degree, window, level, replicates, seed, surface)
-    imported = read_runs(runs, mapping=parse_mapping(mapping), where=where)
-    table, notes = imported.table, list(imported.notes)
+    imported = read_source(runs, mapping=parse_mapping(mapping), where=where)
+    table, notes = imported.table, [*imported.notes, *(f"{said}" for said in imported.problems)]
+    notes += [f"run {run!r} left out: {why}" for run, why in imported.refused[:MOST_REFUSALS]]
+    if len(imported.refused) > MOST_REFUSALS:
+        notes.append(
+            f"{len(imported.refused) - MOST_REFUSALS} more runs left out; `etastar import --dry-run` lists them"
+        )
     if fit_where is not None:
         before = table.num_rows
         table = keep_runs(table, fit_where)
@@ -101,7 +119,7 @@ def load(
     diverged = int(sum(block.diverged.sum() for found in groups for block in found.blocks))
     if diverged and not any("diverged" in note for note in notes):
         notes.append(f"{diverged} diverged cells kept, not fitted")
-    return Loaded(table, groups, options, eff_lr, tuple(notes))
+    return Loaded(table, groups, options, eff_lr, tuple(notes), imported.trajectories)
 
 
 def _options(degree: int | None, window: str, level: float, replicates: int, seed: int, surface: bool) -> Options:

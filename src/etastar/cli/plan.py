@@ -171,9 +171,9 @@ def _worlds(plan: StudyPlan, study: Path | None, where: str | None, count: int, 
         return prior_worlds(plan, count, seed=seed)
     from etastar.design.study import worlds_from
     from etastar.estimate.cells import build_groups
-    from etastar.importers.tables import read_runs
+    from etastar.importers.sources import read_source
 
-    groups = [group for group in build_groups(read_runs(study, where=where).table) if group.blocks]
+    groups = [group for group in build_groups(read_source(study, where=where).table) if group.blocks]
     if len(groups) > 1:
         labels = "; ".join(group.label for group in groups[:3])
         raise InputError(f"--from: the runs hold {len(groups)} groups ({labels})", hint="pick one with --where")

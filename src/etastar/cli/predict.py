@@ -65,7 +65,7 @@ def predict_command(
         runs, mapping=mapping, where=where, fit_where=fit_where, group=group, degree=degree, window=window,
         eff_lr=eff_lr, level=level, replicates=replicates, seed=seed, surface=surface,
     )  # fmt: skip
-    paths, notes = t.load_paths(runs, trajectories, loaded.table, loaded.groups, group)
+    paths, notes = t.load_paths(runs, trajectories, loaded.table, loaded.groups, group, loaded.trajectories)
     typed = {
         "weight_decay": weight_decay, "warmup": warmup, "schedule": schedule, "decay_steps": decay_steps,
         "batch_tokens": batch_tokens,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
+import pyarrow as pa
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -77,7 +78,8 @@ def report_command(
 
     Example: etastar report runs.parquet --params 707M --tokens 100B --out report.html
     """
-    target = target_of(study, params, tokens)
+    folder = Path(study) if Path(study).is_dir() else None
+    target = target_of(Path(study), params, tokens)
     path = out or Path("report.html" if form is Format.HTML else "report.md")
     if path.is_dir():
         raise InputError(f"--out: {str(path)!r} is a folder", hint=f"name a file, e.g. {path.name}/report.{form}")
@@ -87,12 +89,12 @@ def report_command(
     )  # fmt: skip
     columns = tuple(part.strip() for part in group.split(",") if part.strip()) if group else None
     whole = StudyView(
-        name=study.stem or study.resolve().name,
+        name=Path(study).stem or Path(study).resolve().name,
         table=loaded.table,
         groups=tuple(loaded.groups),
         options=loaded.options,
         eff_column=eff_lr,
-        trajectories=read_trajectories(study, trajectories),
+        trajectories=_trajectories(study, trajectories, loaded),
         group_columns=columns,
         notes=loaded.notes,
     )
@@ -104,13 +106,21 @@ def report_command(
     outcome = (
         "" if view is whole else outcome_words(whole, target, view.answer(view.main, target, settings).recommended)
     )
-    folder = study if study.is_dir() else None
     section = study_section(view, target, title=title, outcome=outcome, settings=settings, folder=folder)
     if form is Format.HTML:
         write_report([section], path)
     else:
         write_text(path, build_markdown([section]))
     _say(section, path)
+
+
+def _trajectories(study: str, given: Path | None, loaded: o.Loaded) -> pa.Table | None:
+    """Those that were named, a study folder's own, or those that came out of a tracker's logs with the runs."""
+    found = read_trajectories(Path(study), given)
+    own = loaded.trajectories
+    if found is None and own is not None and own["update_norm"].null_count < own.num_rows:
+        return own
+    return found
 
 
 def fitted_part(whole: StudyView, fit_where: str | None) -> StudyView:

@@ -91,10 +91,20 @@ def _not_negative(text: str, what: str) -> float:
 
 
 def load_paths(
-    runs: Path, given: Path | None, table: pa.Table, groups: list[Group], group_columns: str | None
+    runs: str | Path,
+    given: Path | None,
+    table: pa.Table,
+    groups: list[Group],
+    group_columns: str | None,
+    own: pa.Table | None = None,
 ) -> tuple[dict[str, Paths], list[str]]:
-    """Trajectories by group label, and notes. Nothing asked for and none in the study: nothing, in silence."""
-    found = read_trajectories(runs, given)
+    """Trajectories by group label, and notes. Nothing asked for and none in the source: nothing, in silence.
+
+    `own` are those that came with the runs, out of a tracker's logs.
+    """
+    found = read_trajectories(Path(runs), given)
+    if found is None and own is not None and own["update_norm"].null_count < own.num_rows:
+        found = own
     if found is None:
         return {}, []
     columns = [part.strip() for part in group_columns.split(",") if part.strip()] if group_columns else None

@@ -15,7 +15,7 @@ from rich.table import Table
 from etastar.cli.target import load_paths
 from etastar.errors import InputError
 from etastar.estimate.cells import build_groups
-from etastar.importers.tables import read_runs
+from etastar.importers.sources import read_source
 from etastar.predict.calibration import StudyReport, study_report
 from etastar.predict.invert import Theory
 from etastar.predict.settings import RunSettings, sweep_settings
@@ -64,7 +64,8 @@ class StudyTheory:
 
 def load_study(study: Path, trajectories: Path | None, where: str | None, params: str) -> StudyTheory:
     """Runs and trajectories of one group and one N; several groups are refused."""
-    table = read_runs(study, where=where).table
+    source = read_source(study, where=where)
+    table = source.table
     groups = [group for group in build_groups(table) if group.blocks]
     if len(groups) > 1:
         labels = "; ".join(group.label for group in groups[:4])
@@ -72,7 +73,7 @@ def load_study(study: Path, trajectories: Path | None, where: str | None, params
     settings = sweep_settings(groups[0])
     if isinstance(settings, str):
         raise InputError(f"the study's settings are not known: {settings}", hint="add the columns to its runs table")
-    paths, notes = load_paths(study, trajectories, table, groups, None)
+    paths, notes = load_paths(study, trajectories, table, groups, None, source.trajectories)
     found = paths.get(groups[0].label, {})
     if not found:
         raise InputError(

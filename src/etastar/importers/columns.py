@@ -8,12 +8,16 @@ worked out from other columns is (tokens = steps × batch_tokens). Every choice 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
 
 from etastar.errors import InputError
-from etastar.importers.expressions import listed
+from etastar.importers.expressions import compute, listed
+from etastar.importers.hparams import read_yaml
+from etastar.importers.units import guess_units, in_units, split_unit
 from etastar.records import REQUIRED, RUN_COLUMNS, RunStatus
 from etastar.scale import format_number, parse_number
 
@@ -57,30 +61,53 @@ _PREFIX = re.compile(r"^(config|summary|hparams|params)[./]")
 _NUMBERS = tuple(c.name for c in RUN_COLUMNS if not pa.types.is_string(c.type))
 
 
-def understand(frame: pl.DataFrame, mapping: dict[str, str]) -> tuple[pl.DataFrame, dict[str, str], list[str]]:
-    """The frame under the contract's names, which column became which, and what to tell the user."""
+@dataclass
+class Understood:
+    """A frame under the contract's names, which column became which, units guessed, and what to tell the user."""
+
+    frame: pl.DataFrame
+    mapped: dict[str, str]
+    notes: list[str] = field(default_factory=list)
+    units: list[str] = field(default_factory=list)
+
+
+def understand(frame: pl.DataFrame, mapping: dict[str, str], *, foreign: bool = True) -> Understood:
+    """Names, numbers, units, and what follows from other columns. Units of our own studies are not doubted."""
     notes: list[str] = [
         f"two columns are called {c.removesuffix('_duplicated_0')!r}: the first is used"
         for c in frame.columns
         if c.endswith("_duplicated_0")
     ]
-    given = frame.columns
-    frame, mapped = _rename(frame, mapping, notes)
-    for step in (_numbers, _tokens, _decay, _status):
-        frame = step(frame, notes)
-    absent = [name for name in REQUIRED if name not in frame.columns]
+    original, given = frame, frame.columns
+    formulas = {name: text for name, text in mapping.items() if text not in given}
+    columns = {name: column for name, column in mapping.items() if name not in formulas}
+    frame, mapped = _rename(frame, columns, set(formulas), notes)
+    found = Understood(as_numbers(frame, notes), mapped, notes)
+    _named_units(found)
+    for name, text in formulas.items():
+        # under the contract's names, and under the file's own where those are still free
+        kept = [original[c] for c in given if c not in found.frame.columns]
+        found.frame = compute(found.frame.with_columns(kept), name, text).drop([c.name for c in kept if c.name != name])
+        found.mapped[name] = text
+    for step in (_tokens, _decay, _status):
+        found.frame = step(found.frame, notes)
+    if foreign:
+        found.frame = guess_units(found.frame, found.units)
+    absent = [name for name in REQUIRED if name not in found.frame.columns]
     if absent:
         raise InputError(f"no column for {', '.join(absent)} among {listed(given)}", hint=_how_to_name(absent, given))
-    return frame, mapped, notes
+    return found
 
 
 def parse_mapping(text: str | None) -> dict[str, str]:
     """ "params=N,tokens=D" → {"params": "N", "tokens": "D"}, checked against the contract's names."""
     if not text:
         return {}
+    if text.startswith("@"):
+        return parse_mapping(_mapping_file(Path(text[1:])))
     mapping: dict[str, str] = {}
-    known = {c.name for c in RUN_COLUMNS}
-    for item in text.split(","):
+    known = {c.name for c in RUN_COLUMNS} | {"step"}
+    for item in _items(text):
         name, equals, column = (part.strip() for part in item.partition("="))
         if not equals or not column:
             raise InputError(
@@ -96,22 +123,53 @@ def parse_mapping(text: str | None) -> dict[str, str]:
     return mapping
 
 
+def _mapping_file(path: Path) -> str:
+    """A YAML file of `NAME: COLUMN or expression`, as one would type it."""
+    try:
+        content = read_yaml(path)
+    except ValueError as error:
+        raise InputError(f"--map @{path}: {error}", hint="write lines like  params: N") from None
+    if not isinstance(content, dict) or not content:
+        raise InputError(f"--map @{path}: no file with lines of NAME: COLUMN", hint="write lines like  params: N")
+    return ",".join(f"{name}={value}" for name, value in content.items() if value is not None)
+
+
+def _items(text: str) -> list[str]:
+    """Split at commas that stand outside brackets and quotes."""
+    items, depth, quote, start = [], 0, "", 0
+    for place, sign in enumerate(text):
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign in "\"'":
+            quote = sign
+        elif sign in "()":
+            depth += 1 if sign == "(" else -1
+        elif sign == "," and depth <= 0:
+            items.append(text[start:place])
+            start = place + 1
+    return [*items, text[start:]]
+
+
 def _plain(column: str) -> str:
     """ "config/Learning Rate" → "learning_rate": how a name is compared with the aliases."""
     return re.sub(r"[\s-]+", "_", _PREFIX.sub("", column.strip().lower()))
 
 
-def _rename(frame: pl.DataFrame, mapping: dict[str, str], notes: list[str]) -> tuple[pl.DataFrame, dict[str, str]]:
-    missing = [column for column in mapping.values() if column not in frame.columns]
-    if missing:
-        raise InputError(f"--map: no column {missing[0][:60]!r}", hint=f"columns are {listed(frame.columns)}")
+def _rename(
+    frame: pl.DataFrame, mapping: dict[str, str], worked_out: set[str], notes: list[str]
+) -> tuple[pl.DataFrame, dict[str, str]]:
     plain = {_plain(column): column for column in reversed(frame.columns)}
-    mapped = dict(mapping)
+    based = {unit[0]: column for name, column in plain.items() if (unit := split_unit(name)) is not None}
+    mapped = {name: column for name, column in mapping.items() if name != "step"}
     for name, aliases in ALIASES.items():
         if name in mapped or name in frame.columns:
             mapped.setdefault(name, name)
             continue
+        if name in worked_out:
+            continue
         found = next((plain[alias] for alias in (name, *aliases) if alias in plain), None)
+        if found is None and name in ("params", "tokens", "lr", "batch_tokens", "params_nonembedding"):
+            found = next((based[alias] for alias in (name, *aliases) if alias in based), None)
         if found is not None and found not in mapped.values():
             mapped[name] = found
             notes.append(f"column {found!r} read as {name}")
@@ -130,7 +188,7 @@ def _rename(frame: pl.DataFrame, mapping: dict[str, str], notes: list[str]) -> t
     return frame.drop([c for c in drop if c in frame.columns]), mapped
 
 
-def _numbers(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
+def as_numbers(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
     """Numbers written as text: "nan", " 2", "707M", "2^-9". A column with other text stays as it is."""
     for name in _NUMBERS:
         if name not in frame.columns or frame[name].dtype != pl.String:
@@ -148,6 +206,19 @@ def _numbers(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
             notes.append(f"column {name}: {first!r} read as {format_number(read[first])}")
         frame = frame.with_columns(number.alias(name))
     return frame
+
+
+def _named_units(found: Understood) -> None:
+    """Units that columns carry in their names."""
+    for name in ("params", "tokens", "lr", "batch_tokens", "params_nonembedding"):
+        column = found.mapped.get(name, name)
+        unit = split_unit(_plain(column)) if column != name else None
+        if unit is not None and unit[0] in (name, *ALIASES[name]) and _numeric(found.frame, name):
+            found.frame = in_units(found.frame, name, unit[1])
+            found.units.append(f"{name}: {column!r} read as {_SPOKEN.get(unit[1], unit[1])}")
+
+
+_SPOKEN = {"k": "thousands", "m": "millions", "b": "billions", "bn": "billions", "g": "billions", "t": "trillions"}
 
 
 def _tokens(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:

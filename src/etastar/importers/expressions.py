@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from etastar.errors import InputError
 from etastar.records import conform_runs
+from etastar.scale import parse_number
 
 LONGEST = 2000  # characters; the parser recurses, and a hundred conditions fit in this
 DEEPEST = 100  # open brackets and prefix operators
@@ -36,6 +37,25 @@ def keep(frame: pl.DataFrame, expression: str) -> tuple[pl.DataFrame, int]:
             hint=f"write e.g. tokens <= 12e9 AND optimizer = 'adamw'; columns are {listed(frame.columns)}",
         ) from None
     return kept, frame.height - kept.height
+
+
+def compute(frame: pl.DataFrame, name: str, expression: str) -> pl.DataFrame:
+    """The frame with a column worked out: a number ("124M"), or an expression over the other columns."""
+    try:
+        return frame.with_columns(pl.lit(parse_number(expression)).alias(name))
+    except InputError:
+        _refuse_monsters(expression)
+    try:
+        with _quiet(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return frame.with_columns(pl.sql_expr(expression).alias(name))
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, TypeError, ValueError) as error:
+        said = (str(error).splitlines() or [type(error).__name__])[0][:120]
+        raise InputError(
+            f"--map: {name}={expression[:60]!r} is no column, and no expression over columns: {said}",
+            hint=f'e.g. {name}=steps*524288, or {name}="odd/name"*2 for a column with signs in its name; '
+            f"columns are {listed(frame.columns)}",
+        ) from None
 
 
 def keep_runs(table: pa.Table, expression: str) -> pa.Table:

@@ -32,21 +32,59 @@ class Imported:
     table: pa.Table
     mapped: dict[str, str]  # contract name → the file's column
     notes: tuple[str, ...]
+    units: tuple[str, ...] = ()  # those of the notes that are guesses about units
+    kind: str = "a table of runs"  # what the source was taken for
+    refused: tuple[tuple[str, str], ...] = ()  # (run, why)
+    problems: tuple[str, ...] = ()  # files, or parts of files, that could not be read
+    trajectories: pa.Table | None = None  # where the source holds any
 
 
 def read_runs(path: str | Path, *, mapping: dict[str, str] | None = None, where: str | None = None) -> Imported:
     """Read a runs file (or a study folder of Parquet parts) into the contract."""
-    frame, mapped, notes = understand(_read(Path(path)), mapping or {})
+    return runs_from_frame(read_frame(Path(path)), mapping or {}, where, foreign=not Path(path).is_dir())
+
+
+def runs_from_frame(
+    frame: pl.DataFrame, mapping: dict[str, str], where: str | None, *, foreign: bool = True, refuse_rows: bool = False
+) -> Imported:
+    """A table of runs under any names → the contract. `refuse_rows`: a row outside it goes, by name; else all do."""
+    found = understand(frame, mapping, foreign=foreign)
+    frame, notes = found.frame, found.notes
     if where is not None:
         frame, dropped = keep(frame, where)
         notes.append(f"--where kept {frame.height} rows and dropped {dropped}")
         if frame.height == 0:
             raise InputError(f"--where {where[:80]!r} keeps no row", hint=f"columns are {listed(frame.columns)}")
+    frame, refused = _refuse(frame) if refuse_rows else (frame, [])
     conformed = conform_runs(_to_arrow(frame))
-    return Imported(conformed.table, mapped, (*notes, *conformed.notes))
+    notes = [*found.units, *notes, *conformed.notes]
+    return Imported(conformed.table, found.mapped, tuple(notes), tuple(found.units), refused=tuple(refused))
 
 
-def _read(path: Path) -> pl.DataFrame:
+def _refuse(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[tuple[str, str]]]:
+    """Rows without a size, a rate or a loss, by name; where all are such, the contract says why in its own words."""
+    reasons: dict[int, list[str]] = {}
+    for column in RUN_COLUMNS:
+        if not column.required or not frame[column.name].dtype.is_numeric():
+            continue
+        value = pl.col(column.name)
+        if column.name == "loss":
+            explained = pl.col("status").is_in(["diverged", "crashed"]) if "status" in frame.columns else pl.lit(False)
+            bad, why = value.is_null() & ~explained.fill_null(False), "no loss, and no status that explains it"
+        else:
+            within = value.is_between(column.low, column.high) & value.is_not_nan()
+            bad, why = ~within.fill_null(False), f"{column.name} is missing, or not above zero"
+        for row in frame.select(bad.arg_true()).to_series().to_list():
+            reasons.setdefault(row, []).append(why)
+    if not reasons or len(reasons) == frame.height:
+        return frame, []
+    names = frame["run"].cast(pl.String).to_list() if "run" in frame.columns else [None] * frame.height
+    refused = [(names[row] or f"row {row}", "; ".join(why)) for row, why in sorted(reasons.items())]
+    return frame.filter(~pl.int_range(pl.len()).is_in(list(reasons))), refused
+
+
+def read_frame(path: Path) -> pl.DataFrame:
+    """A table as it is in the file, or the parts of a study folder together."""
     try:
         if path.is_dir():
             return _read_folder(path)
@@ -124,11 +162,16 @@ def _read_folder(path: Path) -> pl.DataFrame:
     parts = sorted([*path.glob("runs*.parquet"), *path.glob("runs/*.parquet")])
     if not parts:
         raise InputError(f"{path}: no runs.parquet and no runs/*.parquet in the folder", hint="is it a study folder?")
+    return read_frames(parts, path)
+
+
+def read_frames(paths: list[Path], shown: Path) -> pl.DataFrame:
+    """Several tables as one, their columns by name."""
     try:
-        return pl.concat([_read(part) for part in parts], how="diagonal_relaxed")
+        return pl.concat([read_frame(path) for path in paths], how="diagonal_relaxed")
     except pl.exceptions.PolarsError as error:
         raise InputError(
-            f"{path}: its parts do not fit together: {str(error).splitlines()[0][:120]}",
+            f"{shown}: its parts do not fit together: {str(error).splitlines()[0][:120]}",
             hint="every part must give a column the same type",
         ) from None
 

@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from etastar.errors import InputError
-from etastar.monitor.rules import multiply, needs_grad, rule_for
+from etastar.monitor.rules import needs_grad, rule_for
 from etastar.monitor.scalars import GroupVectors
+from etastar.monitor.sums import Moments, sums_for
 from etastar.monitor.watch import Watched
-from etastar.monitor.workspace import Workspace, fill, local
+from etastar.monitor.workspace import Workspace, local
 
 
 class Reconstruct:
@@ -30,6 +31,7 @@ class Reconstruct:
         self._optimizer = optimizer
         self._rule = rule_for(optimizer, watched, vectors)
         self.workspace = Workspace(watched, keep=False)
+        self._sums = sums_for(self.workspace)
         self._had_grad = [False] * len(watched)
         self._called = False
 
@@ -49,18 +51,17 @@ class Reconstruct:
         self._refuse_lost_gradients(moved)
         weights: list[Tensor | None] = [local(weight.param.detach()) for weight in watched]
         move = self._rule()
-        after_sq, dot, direction_sq = (self.workspace.zeros() for _ in range(3))
         for batch in self.workspace.batches:
-            move.direct(batch)
-            batch.add_squares(direction_sq)
-            multiply(batch, weights)
-            batch.add_sums(dot)
-            fill(batch, weights)
-            batch.add_squares(after_sq)
+            if isinstance(move.direction, Moments):
+                self._sums.adam(batch, move.direction, weights)
+            else:
+                move.direction(batch)
+                self._sums.directions(batch, weights)
         scale, share = move.scale, move.share
         if not all(moved):
             stood = torch.tensor([not m for m in moved], device=scale.device)
             scale, share = scale.masked_fill(stood, 0.0), share.masked_fill(stood, 0.0)
+        after_sq, dot, direction_sq = self._sums.result()
         return _before_the_step(after_sq, dot, direction_sq, scale, share)
 
     def _refuse_lost_gradients(self, moved: Sequence[bool]) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from etastar.errors import InputError
 from etastar.monitor.scalars import GroupVectors
+from etastar.monitor.sums import Moments
 from etastar.monitor.watch import Watched
 from etastar.monitor.workspace import Batch, fill, foreach, local, pick
 
@@ -57,9 +58,9 @@ def needs_grad(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> bo
 
 @dataclass(frozen=True)
 class Move:
-    """Direction and scale of a step: `direct` writes c·d into a batch; r·d = scale × that; `share` is s."""
+    """A step: `direction` is c·d, or writes it into a batch; r·d = scale × that; `share` is s."""
 
-    direct: Callable[[Batch], None]
+    direction: Moments | Callable[[Batch], None]
     scale: Tensor
     share: Tensor
 
@@ -108,20 +109,10 @@ def _adam(optimizer: torch.optim.Optimizer, watched: Sequence[Watched], vectors:
             for w, s in zip(watched, states, strict=True)
         ]
         first = [_part(s, "exp_avg") for s in states]
-        floor = eps * root
-
-        def direct(batch: Batch) -> None:
-            fill(batch, second)
-            batch.flat.sqrt_()
-            batch.rows.add_(floor[batch.owners].to(batch.rows)[:, None])
-            batch.flat.reciprocal_()
-            batch.clear_padding()
-            multiply(batch, first)
-
         apart = vectors.vector("apart", {g: float(bool(decoupled(optimizer, groups[g]))) for g in vectors.slices})
         # no step yet: c₁ is zero and so is m
         scale = lr * root / (1 - beta1.pow(steps)).clamp_min(1e-300)
-        return Move(direct, scale, lr * decay * apart)
+        return Move(Moments(first, second, eps * root), scale, lr * decay * apart)
 
     return move
 
@@ -191,17 +182,6 @@ def _muon(optimizer: torch.optim.Optimizer, watched: Sequence[Watched], vectors:
         return Move(direct, lr * factors, lr * decay)
 
     return move
-
-
-def multiply(batch: Batch, tensors: Sequence[Tensor | None]) -> None:
-    """Multiply the batch by the blocks' parts of these tensors; where there is none, by zero."""
-    pairs = list(zip(batch.views, pick(batch, tensors), strict=True))
-    missing = [view for view, tensor in pairs if tensor is None]
-    if missing:
-        foreach._foreach_zero_(missing)
-    present = [(view, tensor) for view, tensor in pairs if tensor is not None]
-    if present:
-        foreach._foreach_mul_([view for view, _ in present], [tensor for _, tensor in present])
 
 
 def _states(optimizer: torch.optim.Optimizer, watched: Sequence[Watched]) -> list[Mapping[str, Any]]:

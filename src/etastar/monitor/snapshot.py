@@ -1,19 +1,19 @@
 """What was the step, by looking before and after?
 
-A copy of the watched weights is taken before the optimizer's step into a buffer that is allocated once;
-afterwards the difference, its square and its product with the weight are formed in that same buffer. It
-works for every optimizer and sees what really happened, rounding included. It costs one fp32 copy.
+A copy of the watched weights is taken before the optimizer's step into a buffer that is allocated once, and
+compared with them afterwards. It works for every optimizer and sees what really happened, rounding included. It
+costs one fp32 copy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
+from etastar.monitor.sums import sums_for
 from etastar.monitor.watch import Watched
-from etastar.monitor.workspace import Workspace, fill, foreach, local, pick
+from etastar.monitor.workspace import Workspace, fill, local
 
 
 class Snapshot:
@@ -21,6 +21,7 @@ class Snapshot:
 
     def __init__(self, watched: Sequence[Watched]) -> None:
         self.workspace = Workspace(watched, keep=True)
+        self._sums = sums_for(self.workspace)
         self._taken = False
 
     def before(self) -> None:
@@ -36,16 +37,9 @@ class Snapshot:
             return None
         self._taken = False
         weights = self._weights()
-        weight_sq, against, step_sq = (self.workspace.zeros() for _ in range(3))
         for batch in self.workspace.batches:
-            now = pick(batch, weights)
-            batch.add_squares(weight_sq)
-            foreach._foreach_sub_(batch.views, now)  # −Δ
-            batch.add_squares(step_sq)
-            foreach._foreach_mul_(batch.views, now)  # −Δ·w_{t+1}
-            batch.add_sums(against)
-        # ⟨w_t, Δ⟩ = ⟨w_{t+1}, Δ⟩ − ‖Δ‖²
-        return torch.stack([weight_sq, -against - step_sq, step_sq])
+            self._sums.steps(batch, weights)
+        return self._sums.result()
 
     def _weights(self) -> list[Tensor]:
         return [local(weight.param.detach()) for weight in self.workspace.watched]

@@ -152,7 +152,7 @@ def _row(
     training: tuple[tuple[float, float], ...],
 ) -> Row:
     row = Row(axis, quantity, beta, target, training)
-    said = _predict(evidence, axis, quantity, target, training)
+    said = predict_from(evidence, axis, quantity, target, training)
     if isinstance(said, str):
         return replace(row, reason=said)
     if said.log2_value is None:
@@ -162,7 +162,7 @@ def _row(
         row,
         log2_value=said.log2_value,
         log2_error=said.log2_value - float(own.log2_values[index]) if own.usable[index] else None,
-        cost=sweep_cost(evidence.group, _measured(evidence, training), target),
+        cost=cost_of(evidence, training, target),
         flags=said.flags,
         reason=said.reason,
     )
@@ -179,10 +179,16 @@ def _row(
     )
 
 
-def _predict(
-    evidence: Evidence, axis: Axis, quantity: Quantity, target: Scale, training: tuple[tuple[float, float], ...]
+def predict_from(
+    evidence: Evidence,
+    axis: Axis,
+    quantity: Quantity,
+    target: Scale,
+    training: tuple[tuple[float, float], ...],
+    *,
+    inverted: bool = False,
 ) -> Prediction | str:
-    """Follow the law of exactly this training set; D between two measured ones is interpolated."""
+    """Follow the law of exactly this training set of (N, D); D between two measured ones is interpolated."""
     if quantity not in evidence.estimates:
         return "η_eff was not measured in every run"
     estimates = evidence.estimates[quantity]
@@ -197,7 +203,12 @@ def _predict(
         if point is None:
             return f"no usable cell at N = {format_number(n)}, D = {format_number(d)}"
         points.append(point)
-    return follow(evidence, estimates, stack(points), axis, target, allowed)
+    return follow(evidence, estimates, stack(points), axis, target, allowed, inverted=inverted)
+
+
+def cost_of(evidence: Evidence, training: tuple[tuple[float, float], ...], target: Scale) -> SweepCost:
+    """What a training set really costs."""
+    return sweep_cost(evidence.group, _measured(evidence, training), target)
 
 
 def _measured(evidence: Evidence, training: tuple[tuple[float, float], ...]) -> list[tuple[float, float]]:

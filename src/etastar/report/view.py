@@ -7,7 +7,7 @@ kept; nothing is computed here that another room does not compute.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,6 +54,11 @@ class StudyView:
     group_columns: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     _kept: dict[tuple[Any, ...], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def with_eff_lr(self, column: EffColumn) -> StudyView:
+        """The same study with another mean of η_eff for a run."""
+        groups = build_groups(self.table, group_columns=self.group_columns, eff_column=column)
+        return replace(self, groups=tuple(group for group in groups if group.blocks), eff_column=column)
 
     @cached_property
     def main(self) -> Group:

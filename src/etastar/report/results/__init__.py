@@ -1,0 +1,1 @@
+"""Does the paper hold on this study? Each claim, our figure with its interval, and a verdict."""
