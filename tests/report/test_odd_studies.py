@@ -9,13 +9,13 @@ import warnings
 
 import polars as pl
 import pytest
-from reported import TARGET, runs, view_of
 
 from etastar.records import conform_runs
 from etastar.report.markdown import build_markdown
 from etastar.report.page import build_page
 from etastar.report.section import study_section
 from etastar.scale import Scale
+from reported import TARGET, runs, view_of
 
 
 def frame() -> pl.DataFrame:
@@ -48,7 +48,7 @@ ODD = {
     "unknown optimizer": lambda f: f.with_columns(pl.lit("<b>lion</b>").alias("optimizer")),
     "one eff_lr for all": lambda f: f.with_columns(pl.lit(0.001).alias("mean_eff_lr")),
     "replicates": lambda f: pl.concat(
-        [f, f.with_columns(pl.col("loss") + 0.001, seed=pl.lit(9), run=pl.col("run") + "b")]
+        [f, f.with_columns(pl.col("loss") + 0.001, seed=pl.lit(9, dtype=pl.Int64), run=pl.col("run") + "b")]
     ),
     "many groups": lambda f: f.with_columns(weight_decay=pl.int_range(pl.len()) % 6 / 10),
     "absurd scale": lambda f: f.with_columns(pl.col("params") * 1e12, pl.col("tokens") * 1e10),

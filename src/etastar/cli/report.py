@@ -21,7 +21,7 @@ from etastar.plan.study_plan import load_plan
 from etastar.predict.paths import read_trajectories
 from etastar.report.markdown import build_markdown
 from etastar.report.outcome import outcome_words
-from etastar.report.page import write_report, write_text
+from etastar.report.page import checked_place, write_report, write_text
 from etastar.report.section import Section, study_section
 from etastar.report.view import StudyView
 from etastar.scale import Scale
@@ -81,12 +81,11 @@ def report_command(
     folder = Path(study) if Path(study).is_dir() else None
     target = target_of(Path(study), params, tokens)
     path = out or Path("report.html" if form is Format.HTML else "report.md")
-    if path.is_dir():
-        raise InputError(f"--out: {str(path)!r} is a folder", hint=f"name a file, e.g. {path.name}/report.{form}")
     loaded = o.load(
         study, mapping=mapping, where=where, group=group, degree=degree, window=window, eff_lr=eff_lr, level=level,
         replicates=replicates, seed=seed, surface=surface,
     )  # fmt: skip
+    checked_place(path)
     columns = tuple(part.strip() for part in group.split(",") if part.strip()) if group else None
     whole = StudyView(
         name=Path(study).stem or Path(study).resolve().name,

@@ -36,6 +36,7 @@ def serve_study(study: Path, params: str | None, tokens: str | None, host: str, 
     def progress() -> Progress | None:
         return None if look is None else progress_of(look())
 
+    typer.echo(f"reading {study} …")
     live = Live(
         stamp=lambda: stamp_of(study),
         sections=lambda: [live_section(study, asked, progress())],
