@@ -26,6 +26,7 @@ test-all: $(STAMP)
 	$(BIN)/python -m pytest -m cluster
 	ETASTAR_TRACKERS_PYTHON=$(ETASTAR_TRACKERS_PYTHON) $(BIN)/python -m pytest -m trackers
 	$(BIN)/python -m pytest -m browser tests/browser
+	ETASTAR_TRACKERS_PYTHON=$(ETASTAR_TRACKERS_PYTHON) $(BIN)/python -m pytest -m trackers
 
 # the report in a real headless Chromium (Debian's package); without one it is skipped, and said
 test-browser: $(STAMP)

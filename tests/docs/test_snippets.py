@@ -18,7 +18,14 @@ import etastar
 
 ROOT = Path(__file__).parents[2]
 GUIDE = "docs/guides/predict.md"
-PAGES = (GUIDE, "README.md", "docs/guides/plan.md", "docs/guides/own-runs.md", "docs/guides/report.md")
+PAGES = (
+    GUIDE,
+    "README.md",
+    "docs/guides/plan.md",
+    "docs/guides/own-runs.md",
+    "docs/guides/own-trainer.md",
+    "docs/guides/report.md",
+)
 _BLOCK = re.compile(r"^<!-- run -->\n```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]+)")
 

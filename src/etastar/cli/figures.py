@@ -13,12 +13,12 @@ from rich.table import Table
 
 from etastar.cli import options as o
 from etastar.cli import target as t
+from etastar.cli.study_view import view_of
 from etastar.errors import InputError
 from etastar.estimate.cells import EffColumn
-from etastar.predict.paths import read_trajectories
 from etastar.report.figures import FIGURES, PaperFigure
 from etastar.report.figures.files import FORMATS, Outcome, write_figure
-from etastar.report.view import StudyView, training_of
+from etastar.report.view import training_of
 
 
 def figures_command(
@@ -53,16 +53,7 @@ def figures_command(
         study, mapping=mapping, where=where, group=group, degree=degree, window=window, eff_lr=eff_lr, level=level,
         replicates=replicates, seed=seed, surface=surface,
     )  # fmt: skip
-    view = StudyView(
-        name=Path(study).stem,
-        table=loaded.table,
-        groups=tuple(loaded.groups),
-        options=loaded.options,
-        eff_column=eff_lr,
-        trajectories=read_trajectories(Path(study), trajectories),
-        group_columns=tuple(part.strip() for part in group.split(",") if part.strip()) if group else None,
-        notes=loaded.notes,
-    )
+    view = view_of(study, loaded, group=group, trajectories=trajectories)
     _folder(out)
     outcomes = [write_figure(figure, view, out, wanted) for figure in chosen]
     if as_json:

@@ -21,14 +21,16 @@ from etastar.importers.expressions import keep_runs
 from etastar.importers.sources import parse_mapping, read_source
 from etastar.predict.answer_json import exp2 as exp2
 from etastar.scale import parse_number
+from etastar.shipped import named
 
 Runs = Annotated[
     str,
     typer.Argument(
         metavar="SOURCE",
         help="Runs: a study folder; a CSV, Parquet or JSONL file; a folder of W&B, TensorBoard, MLflow, Trackio, "
-        "Hugging Face Trainer or Lightning logs; wandb:ENTITY/PROJECT.",
+        "Hugging Face Trainer or Lightning logs; wandb:ENTITY/PROJECT; the shipped study mini.",
         show_default=False,
+        callback=named,
     ),
 ]
 Map = Annotated[

@@ -7,18 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import pyarrow as pa
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 from etastar.cli import options as o
 from etastar.cli import target as t
+from etastar.cli.study_view import view_of
 from etastar.errors import EtastarError, InputError
 from etastar.estimate.cells import EffColumn, build_groups
-from etastar.importers.tables import keep_runs
+from etastar.importers.expressions import keep_runs
 from etastar.plan.study_plan import load_plan
-from etastar.predict.paths import read_trajectories
 from etastar.report.markdown import build_markdown
 from etastar.report.outcome import outcome_words
 from etastar.report.page import checked_place, write_report, write_text
@@ -78,7 +77,6 @@ def report_command(
 
     Example: etastar report runs.parquet --params 707M --tokens 100B --out report.html
     """
-    folder = Path(study) if Path(study).is_dir() else None
     target = target_of(Path(study), params, tokens)
     path = out or Path("report.html" if form is Format.HTML else "report.md")
     loaded = o.load(
@@ -86,17 +84,7 @@ def report_command(
         replicates=replicates, seed=seed, surface=surface,
     )  # fmt: skip
     checked_place(path)
-    columns = tuple(part.strip() for part in group.split(",") if part.strip()) if group else None
-    whole = StudyView(
-        name=Path(study).stem or Path(study).resolve().name,
-        table=loaded.table,
-        groups=tuple(loaded.groups),
-        options=loaded.options,
-        eff_column=eff_lr,
-        trajectories=_trajectories(study, trajectories, loaded),
-        group_columns=columns,
-        notes=loaded.notes,
-    )
+    whole = view_of(study, loaded, group=group, trajectories=trajectories)
     view = fitted_part(whole, fit_where)
     settings = t.target_settings(
         view.main, target.tokens, weight_decay=weight_decay, warmup=warmup, schedule=schedule, decay_steps=decay_steps,
@@ -105,21 +93,13 @@ def report_command(
     outcome = (
         "" if view is whole else outcome_words(whole, target, view.answer(view.main, target, settings).recommended)
     )
+    folder = Path(study) if Path(study).is_dir() else None
     section = study_section(view, target, title=title, outcome=outcome, settings=settings, folder=folder)
     if form is Format.HTML:
         write_report([section], path)
     else:
         write_text(path, build_markdown([section]))
     _say(section, path)
-
-
-def _trajectories(study: str, given: Path | None, loaded: o.Loaded) -> pa.Table | None:
-    """Those that were named, a study folder's own, or those that came out of a tracker's logs with the runs."""
-    found = read_trajectories(Path(study), given)
-    own = loaded.trajectories
-    if found is None and own is not None and own["update_norm"].null_count < own.num_rows:
-        return own
-    return found
 
 
 def fitted_part(whole: StudyView, fit_where: str | None) -> StudyView:
