@@ -24,7 +24,6 @@ test: $(STAMP)
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n auto -m 'not gpu and not cluster and not trackers and not browser'
 	$(BIN)/python -m pytest -m cluster
-	ETASTAR_TRACKERS_PYTHON=$(ETASTAR_TRACKERS_PYTHON) $(BIN)/python -m pytest -m trackers
 	$(BIN)/python -m pytest -m browser tests/browser
 	ETASTAR_TRACKERS_PYTHON=$(ETASTAR_TRACKERS_PYTHON) $(BIN)/python -m pytest -m trackers
 
