@@ -55,11 +55,12 @@ check: $(STAMP)
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-# the documentation as a site in out/site, and what holds of it: whole, and nothing loaded from elsewhere
+# the documentation as a site in out/site, then what holds of it: whole, nothing loaded from elsewhere, and every command
+# that the pages show runs (a few minutes)
 docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,dev,docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	ETASTAR_SITE=out/site $(BIN)/python -m pytest -q -m 'slow or not slow' tests/docs/test_site.py
+	ETASTAR_SITE=out/site $(BIN)/python -m pytest -n auto -m slow tests/docs
 
 clean:
 	rm -rf $(VENV) $(TRACKERS) out build dist

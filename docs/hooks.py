@@ -67,7 +67,7 @@ def _verb(name: str, command: Any) -> str:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     options = [p for p in command.params if p.param_type_name == "option" and "--help" not in p.opts]
     usage = " ".join([name, *(_placeholder(p) for p in arguments), *(["[OPTIONS]"] if options else [])])
-    parts = [f"## {name}", *_paragraphs(command.help or ""), f"```text\n{usage}\n```"]
+    parts = [f"## {name}", f"```text\n{usage}\n```", *_paragraphs(command.help or "")]
     if arguments:
         parts.append(_table("argument", [(_code(_word(p)), _said(p)) for p in arguments]))
     if options:

@@ -1,7 +1,7 @@
 """Do the commands that the documentation shows run as shown?
 
 Fenced `bash` and `python` blocks marked with `<!-- run -->` on the line before are run in order, one
-folder a page; of a page with a block marked `<!-- run slow -->` all marked ones are run among the slow tests.
+folder a page; a page with a block marked `<!-- run slow -->` is run by `make docs` and `make test-all` alone.
 `etastar` and `python` mean this interpreter and this checkout.
 """
 
@@ -29,6 +29,9 @@ PAGES = (
     "docs/guides/first-study.md",
     "docs/concepts/effective-lr.md",
     "docs/concepts/regimes.md",
+    "docs/concepts/theory.md",
+    "docs/concepts/inversion.md",
+    "docs/guides/cluster.md",
     "docs/reference/api.md",
 )
 _SLOW = "<!-- run slow -->\n"
@@ -83,6 +86,6 @@ def test_options_named_exist(page: str) -> None:
     from etastar.cli.app import app
 
     commands = get_command(app).commands  # type: ignore[attr-defined]
-    verbs = ("fit", "predict", "evaluate", "simulate")
+    verbs = ("fit", "predict", "evaluate", "simulate", "figures")
     known = {option for verb in verbs for parameter in commands[verb].params for option in parameter.opts}
     assert set(_OPTION.findall((ROOT / page).read_text(encoding="utf-8"))) <= known
