@@ -134,7 +134,9 @@ def _code(text: str) -> str:
 
 def _cell(text: str) -> str:
     """Text in a cell: a bar would end it, and a star or an angle bracket would be markup."""
-    return text.replace("|", "\\|") if "`" in text else text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+    return (
+        text.replace("|", "\\|") if "`" in text else text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+    )
 
 
 def _existing(nav: list[Any], docs: Path) -> list[Any]:

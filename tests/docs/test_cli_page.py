@@ -52,7 +52,9 @@ def test_every_verb_and_option_is_there(hooks: ModuleType) -> None:
 
 def test_other_pages_are_left_alone(hooks: ModuleType) -> None:
     text = (DOCS / "reference/flags.md").read_text(encoding="utf-8")
-    assert hooks.on_page_markdown(text, page=SimpleNamespace(file=SimpleNamespace(src_uri="reference/flags.md"))) == text
+    assert (
+        hooks.on_page_markdown(text, page=SimpleNamespace(file=SimpleNamespace(src_uri="reference/flags.md"))) == text
+    )
 
 
 def test_a_list_below_a_paragraph_is_set_apart(hooks: ModuleType) -> None:
@@ -63,5 +65,8 @@ def test_a_list_below_a_paragraph_is_set_apart(hooks: ModuleType) -> None:
 
 def test_pages_that_do_not_exist_yet_are_left_out(hooks: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "here.md").write_text("# here", encoding="utf-8")
-    config = {"docs_dir": str(tmp_path), "nav": [{"A": "here.md"}, {"B": "gone.md"}, {"C": [{"D": "gone.md"}, {"E": "here.md"}]}]}
+    config = {
+        "docs_dir": str(tmp_path),
+        "nav": [{"A": "here.md"}, {"B": "gone.md"}, {"C": [{"D": "gone.md"}, {"E": "here.md"}]}],
+    }
     assert hooks.on_config(config)["nav"] == [{"A": "here.md"}, {"C": [{"E": "here.md"}]}]

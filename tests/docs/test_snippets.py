@@ -68,7 +68,9 @@ def is_slow(page: str) -> bool:
 def test_marked_blocks_run(page: str, shell: dict[str, str], tmp_path: Path) -> None:
     for language, code in marked(page):
         command = ["bash", "-euo", "pipefail", "-c", code] if language == "bash" else [sys.executable, "-c", code]
-        done = subprocess.run(command, cwd=tmp_path, env=shell, capture_output=True, text=True, timeout=900 if is_slow(page) else 120)
+        done = subprocess.run(
+            command, cwd=tmp_path, env=shell, capture_output=True, text=True, timeout=900 if is_slow(page) else 120
+        )
         assert done.returncode == 0, f"{page}:\n{code}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
         assert done.stdout or ">" in code, f"{page}: nothing was printed by\n{code}"
 
