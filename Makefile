@@ -60,7 +60,7 @@ check: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,dev,docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	ETASTAR_SITE=out/site $(BIN)/python -m pytest -n auto -m slow tests/docs
+	ETASTAR_SITE=out/site $(BIN)/python -m pytest -m slow tests/docs/test_site.py
 
 clean:
 	rm -rf $(VENV) $(TRACKERS) out build dist
