@@ -39,7 +39,7 @@ def prepare(
         list[str] | None, typer.Option(help="Held-out input, instead of every n-th document.")
     ] = None,
     tokenizer: Annotated[
-        str | None, typer.Option(help="A tokenizer.json, or a name on the Hugging Face hub [default: gpt2].")
+        str | None, typer.Option(help="A tokenizer.json, or a name on the Hugging Face hub; by default gpt2.")
     ] = None,
     train_bpe: Annotated[
         str | None, typer.Option(help="Train a byte-level BPE of this many tokens on the input.")
