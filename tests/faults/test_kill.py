@@ -27,7 +27,7 @@ def _kill_through(server: Server, folder: Path, reference: Path, seed: int, kill
         seen["studies"] += 1
         for _ in range(200):
             if seen["kills"] < kills and rng.random() < 0.5:
-                at = (rng.randrange(120), rng.choice((KILL_BEFORE, KILL_AFTER)), 0, 0)
+                at = (rng.randrange(calls[way]), rng.choice((KILL_BEFORE, KILL_AFTER)), 0, 0)
                 code = server.ask(way, watch=study, strike=at, study=str(study))["code"]
                 seen["at a file call"] += code == -9
             else:
