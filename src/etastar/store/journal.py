@@ -78,10 +78,10 @@ def _with_checksum(text: str) -> bytes:
     return f'{start}{_CHECK}{zlib.crc32(start.encode()):08x}"}}\n'.encode()
 
 
-def _checked(line: bytes) -> bool:
-    """Does a line hold what was written? One without a checksum is taken as it is."""
+def _checked(line: bytes, *, has_checksum: bool) -> bool:
+    """Does a line hold what was written? Files of earlier versions have no checksums and are taken as they are."""
     start, found, check = line.rpartition(_CHECK.encode())
-    return not found or check == b'%08x"}' % zlib.crc32(start)
+    return check == b'%08x"}' % zlib.crc32(start) if found else not has_checksum
 
 
 @dataclass(frozen=True)
@@ -121,13 +121,13 @@ def scan_lines(path: Path) -> Iterator[dict[str, Any] | BadLine]:
     except OSError:
         yield BadLine(path, 0, torn=False)
         return
-    lines = content.split(b"\n")
+    lines, has_checksum = content.split(b"\n"), _CHECK.encode() in content
     for number, line in enumerate(lines, start=1):
         last = number == len(lines)
         if not line and last:
             return
         try:
-            event = json.loads(line) if _checked(line) else None
+            event = json.loads(line) if _checked(line, has_checksum=has_checksum) else None
         except (ValueError, RecursionError):
             event = None
         if not isinstance(event, dict) or not isinstance(event.get("time"), (int, float)) or "event" not in event:
