@@ -43,7 +43,7 @@ class Table:
         print(json.dumps(content))
         if self.is_full:  # the quick share proves nothing worth a page
             OUT.mkdir(parents=True, exist_ok=True)
-            slug = self.name.lower().replace(" ", "-").replace(",", "")
+            slug = self.name.lower().replace(" ", "-").replace(",", "").replace("/", "")
             (OUT / f"{self.item:02d}-{slug}.json").write_text(json.dumps(content, indent=2), encoding="utf-8")
 
     def add(self, **counts: int | float | str) -> None:

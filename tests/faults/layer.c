@@ -122,7 +122,8 @@ static int opened(int folder, const char *path, int flags, mode_t mode) {
     if (fd >= 0 && fd < MAX_FD) {
         watched[fd] = 1;
         record(makes ? "create" : cuts ? "cut" : "open", fd, full, (flags & O_APPEND) ? "a" : "", NULL, 0, 0);
-    }
+    } else if (makes || cuts)
+        record("refused", -1, full, NULL, NULL, 0, 0);
     if (makes || cuts) after();
     pthread_mutex_unlock(&guard);
     errno = error;
@@ -198,7 +199,7 @@ static int synced(int fd, int (*real)(int)) {
     int result = -1;
     if (strike() != 1) {
         result = real(fd);
-        if (result == 0) record("sync", fd, NULL, NULL, NULL, 0, 0);
+        record(result ? "refused" : "sync", fd, NULL, NULL, NULL, 0, 0);
         after();
     }
     pthread_mutex_unlock(&guard);
@@ -218,7 +219,7 @@ int fdatasync(int fd) { return synced(fd, REAL(fdatasync)); }
             return -1;                                    \
         }                                                 \
         result = (call), error = errno;                   \
-        if (result == 0) record(op, -1, one, two, NULL, 0, 0); \
+        record(result ? "refused" : op, -1, one, two, NULL, 0, 0); \
         after();                                          \
         pthread_mutex_unlock(&guard);                     \
         errno = error;                                    \
