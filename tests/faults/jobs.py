@@ -8,12 +8,14 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from tiny import CORPUS, differences, plan, spec
 
+from etastar.errors import InputError
 from etastar.launch.drive import launch
 from etastar.launch.on_inline import InlineExecutor
 from etastar.launch.study import prepare
-from etastar.store import Journal, read_events, read_runs
+from etastar.store import Journal, read_events, read_runs, write_runs
 from etastar.store.verify import verify_files
 from etastar.train.loop import train
 
@@ -64,6 +66,39 @@ def journal(study: str, events: int) -> dict[str, Any]:
         mark(tick=index)
     writer.close()
     return {}
+
+
+def stubborn_journal(study: str, events: int) -> dict[str, Any]:
+    """Lines one after another, whatever fails on the way; which of them were acknowledged."""
+    writer, good = Journal(study, writer="w"), []
+    for index in range(events):
+        try:
+            writer.write("tick", index=index)
+        except InputError:
+            continue
+        good.append(index)
+    writer.close()
+    return {"acknowledged": good}
+
+
+def rewrite(study: str, versions: int) -> dict[str, Any]:
+    """One part written over and over; its loss is the version."""
+    before = max(read_runs(study)["loss"].to_pylist(), default=0)  # a killed one goes on
+    for version in range(int(before) + 1, int(before) + versions + 1):
+        row = {"params": 1e6, "tokens": 1e7, "lr": 0.1, "loss": float(version), "run": "r"}
+        write_runs(study, pa.Table.from_pylist([row]), "part")
+        mark(version=version)
+    return {}
+
+
+def judge_version(study: str, acknowledged: list[dict[str, Any]]) -> dict[str, Any]:
+    """Is the part there, whole, in the last acknowledged version or the one after it?"""
+    newest = max((ack["version"] for ack in acknowledged), default=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = read_runs(study)["loss"].to_pylist()
+    good = found in ([float(newest)], [float(newest + 1)]) or (not newest and not found)
+    return {"wrong": [] if good else [f"version {newest} was acknowledged, there is {found}"]}
 
 
 def judge(study: str, reference: str, acknowledged: list[dict[str, Any]], resume: str) -> dict[str, Any]:

@@ -56,9 +56,9 @@ class Server:
         assert self._process.stdout.readline() == "ready\n", "the fork server did not start"
 
     def ask(self, job: str, *, watch: Path | None = None, log: Path | None = None, strike: Any = None,
-            kill_after: float | None = None, mutant: str | None = None, **arguments: Any) -> dict[str, Any]:  # fmt: skip
+            kill_after: float | None = None, **arguments: Any) -> dict[str, Any]:  # fmt: skip
         """Do a job in a fork; `strike` is (call number, kind, errno, for good)."""
-        order: dict[str, Any] = {"job": job, "arguments": arguments, "mutant": mutant}
+        order: dict[str, Any] = {"job": job, "arguments": arguments}
         if watch is not None:
             order |= {"watch": str(watch), "log": str(log) if log else None, "strike": strike}
         if kill_after is not None:

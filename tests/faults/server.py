@@ -24,6 +24,7 @@ torch.set_num_threads(1)
 sys.path.insert(0, str(Path(__file__).parent))
 
 import jobs  # noqa: E402
+import mutants  # noqa: E402
 
 from etastar.errors import EtastarError  # noqa: E402
 
@@ -36,10 +37,6 @@ def child(order: dict[str, Any], told: int) -> None:
     os.dup2(quiet, 2)
     layer = ctypes.CDLL(None)
     try:
-        if order.get("mutant"):
-            import mutants
-
-            mutants.apply(order["mutant"])
         if "watch" in order:
             log = order.get("log")
             layer.layer_watch(order["watch"].encode(), log.encode() if log else None)
@@ -79,7 +76,9 @@ def carry_out(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Warm up, then serve until standard input ends."""
+    """Warm up, then serve until standard input ends; under the mutation gate, with a planted bug."""
+    if planted := os.environ.get("ETASTAR_MUTANT"):
+        mutants.MUTANTS[planted].plant()
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # workers print
     with tempfile.TemporaryDirectory() as folder:

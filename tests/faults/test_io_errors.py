@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from layer import ERRORS, FAIL, SHORT, Server, Servers
 from power import read_log
 from tiny import differences
 
+from etastar.store import read_events
 from etastar.store.verify import verify_files
 
 CHANGES = ("create", "write", "sync", "rename", "link", "unlink", "mkdir", "cut", "refused")
@@ -78,3 +80,26 @@ def test_an_error_of_any_call_is_told_and_the_sweep_goes_on(
                   wrong=len(wrong))  # fmt: skip
         assert not wrong, "\n".join(wrong[:5])
         assert len(found) >= count
+
+
+def test_a_line_that_failed_never_spoils_the_next(servers: Servers, tmp_path: Path, full: bool) -> None:
+    """Every call of a journal of five lines, with every fault: exactly the acknowledged lines are read."""
+    with Table(3, "I/O errors, journal", goal="every call, each fault", is_full=full) as table, servers.one() as server:
+        whole = server.ask("stubborn_journal", watch=tmp_path / "whole", study=str(tmp_path / "whole"), events=5)
+        assert whole["acknowledged"] == list(range(5))
+        wrong, tried, failed = [], 0, 0
+        single = {name: fault for name, fault in FAULTS.items() if not fault[2]}
+        for call in range(whole["calls"]):
+            for name, fault in single.items():
+                study = tmp_path / f"{call}-{name.replace(' ', '-')}"
+                done = server.ask("stubborn_journal", watch=study, strike=(call, *fault), study=str(study), events=5)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    found = {event["index"] for event in read_events(study)}
+                tried += 1
+                failed += len(done.get("acknowledged", [])) < 5
+                if done["code"] or not set(done["acknowledged"]) <= found:
+                    wrong.append(f"call {call}, {name}: {done}, read {sorted(found)}")
+        table.add(faults=tried, lines_refused=failed, wrong=len(wrong))
+        assert not wrong, "\n".join(wrong[:5])
+        assert failed > 0

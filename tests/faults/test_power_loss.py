@@ -58,12 +58,11 @@ def _fingerprint(folder: Path) -> str:
     return digest.hexdigest()
 
 
-@pytest.mark.parametrize("job", ["one_stack", "in_pieces", "journal"])
+@pytest.mark.parametrize("job", ["one_stack", "in_pieces", "journal", "rewrite"])
 def test_no_acknowledged_row_is_lost(servers: Servers, reference: Path, tmp_path: Path, job: str, full: bool) -> None:
     states = counted("states", full=5000, quick=24, is_full=full)
-    share = {"one_stack": states // 2, "in_pieces": states // 4, "journal": states // 4}[job]
-    arguments = {"events": 12} if job == "journal" else {}
-    resume = "" if job == "journal" else job
+    share = states // {"one_stack": 2, "in_pieces": 4, "journal": 8, "rewrite": 8}[job]
+    arguments: dict[str, Any] = {"journal": {"events": 12}, "rewrite": {"versions": 5}}.get(job, {})
     with Table(2, f"Power loss, {job}", goal="5,000 crash states in all", is_full=full) as table:
         wrong: list[str] = []
         done = at_stake = studies = acknowledged = 0
@@ -80,10 +79,12 @@ def test_no_acknowledged_row_is_lost(servers: Servers, reference: Path, tmp_path
                 study = state["folder"] / "study"
                 if not study.is_dir() and not state["acknowledged"]:
                     study.mkdir()
-                said = server.ask(
-                    "judge", study=str(study), reference=str(reference),
-                    acknowledged=state["acknowledged"], resume=resume,
-                )  # fmt: skip
+                given: dict[str, Any] = {"study": str(study), "acknowledged": state["acknowledged"]}
+                if job == "rewrite":
+                    said = server.ask("judge_version", **given)
+                else:
+                    resume = "" if job == "journal" else job
+                    said = server.ask("judge", reference=str(reference), resume=resume, **given)
                 problems = said.get("wrong", []) if said["code"] == 0 else [said.get("error", str(said["code"]))]
                 if not problems:
                     shutil.rmtree(state["folder"])
