@@ -9,6 +9,7 @@ A cell is a learning rate and a horizon of a stack; it is done when the row of i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -182,6 +183,8 @@ def _text(path: Path, text: str) -> None:
 def read_record(folder: Path, stack: str) -> StackRecord:
     """A stack by its id; what cannot be read or does not fit its name is refused."""
     path = folder / "specs" / f"{stack}.yaml"
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", stack):
+        raise InputError(f"{stack[:60]!r} is no stack's id", hint="`etastar launch --print-commands` lists them")
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         spec = content.get("spec") if isinstance(content, Mapping) else None

@@ -11,7 +11,8 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from etastar.errors import InputError
@@ -70,3 +71,21 @@ def cannot_write(path: Path, error: OSError) -> InputError:
     return InputError(
         f"{path}: cannot be written ({error.strerror or error})", hint="check the disk and the --out folder"
     )
+
+
+def inside(path: Path, folder: Path) -> bool:
+    """Does a file of a folder lie in it, links followed? A study from elsewhere may hold links to anything."""
+    try:
+        return path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # a circle of links
+        return False
+
+
+def only_inside(paths: Iterable[Path], folder: Path) -> list[Path]:
+    """Paths without those that lead out of the folder, which a warning names."""
+    kept, out = [], []
+    for path in paths:
+        (kept if inside(path, folder) else out).append(path)
+    for path in out:
+        warnings.warn(f"{path} is a link out of {folder} and is left out", stacklevel=3)
+    return kept

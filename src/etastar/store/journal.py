@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from etastar.store.disk import cannot_write, flush_folder, make_folder
+from etastar.store.disk import cannot_write, flush_folder, make_folder, only_inside
 
 FOLDER = "journal"
 
@@ -110,7 +110,7 @@ def read_events(study: str | Path) -> list[dict[str, Any]]:
 
 def scan(study: str | Path) -> Iterator[dict[str, Any] | BadLine]:
     """Events and bad lines, file by file."""
-    for path in sorted((Path(study) / FOLDER).glob("*.jsonl")):
+    for path in only_inside(sorted((Path(study) / FOLDER).glob("*.jsonl")), Path(study)):
         yield from scan_lines(path)
 
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from etastar.errors import InputError
 from etastar.records import RUN_SCHEMA, TRAJECTORY_SCHEMA, conform_runs, conform_trajectories
-from etastar.store.disk import write_atomically
+from etastar.store.disk import inside, only_inside, write_atomically
 
 
 def write_runs(study: str | Path, table: pa.Table, part: str) -> Path:
@@ -46,7 +46,11 @@ def read_trajectories(study: str | Path) -> pa.Table:
 def parts(study: str | Path, kind: str, prefix: str = "") -> list[Path]:
     """The parts of `kind` ("runs" or "trajectories") whose names begin with `prefix`, sorted."""
     folder = Path(study) / kind
-    return sorted(p for p in folder.glob("*.parquet") if p.name.startswith(prefix) and p.name[0] != ".")
+    if folder.is_symlink() and not inside(folder, Path(study)):
+        # left out in silence, a training would write its rows there and never see them
+        raise InputError(f"{folder}: is a link out of the study", hint="move the whole study there and link that")
+    found = sorted(p for p in folder.glob("*.parquet") if p.name.startswith(prefix) and p.name[0] != ".")
+    return only_inside(found, Path(study)) if any(p.is_symlink() for p in found) else found
 
 
 def _write(folder: Path, table: pa.Table, part: str) -> Path:

@@ -150,7 +150,7 @@ def _broken_safetensors(path: Path) -> str | None:
         ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
     except FileNotFoundError:
         return None  # a training has just dropped it
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
         return "its header cannot be read"
     if size != 8 + length + max(ends, default=0):
         return "its length is not what its header says"
