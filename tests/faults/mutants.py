@@ -66,7 +66,7 @@ MUTANTS = {
         "etastar.store.disk:write_atomically", "temporary.replace(path)",
         "path.unlink(missing_ok=True), temporary.replace(path)", POWER.format("rewrite")),
     "no fsync of the folder": Mutant(
-        "etastar.store.disk:flush_folder", "os.fsync(descriptor)", "pass", POWER.format("one_stack")),
+        "etastar.store.disk:flush_folder", "os.fsync(descriptor)", "pass", POWER.format("rewrite")),
     "a new folder's name is not synced": Mutant(
         "etastar.store.disk:make_folder", "flush_folder(fresh.parent)", "pass", POWER.format("rewrite")),
     "a line is not synced": Mutant(

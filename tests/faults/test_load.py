@@ -14,9 +14,6 @@ from pathlib import Path
 
 import pytest
 from counts import Table, counted
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from layer import SOURCE
 
 from etastar.report.serve import Live, make_server

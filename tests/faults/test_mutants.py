@@ -17,7 +17,7 @@ from mutants import MUTANTS, Mutant
 
 from etastar.store import DamagedPartError, checked_part, write_runs
 
-COUNTS = {"STATES": "480", "FLIPS": "900", "CUTS": "30", "KILLS": "20", "SERVERS": "1"}
+COUNTS = {"STATES": "400", "FLIPS": "600", "CUTS": "30", "KILLS": "20", "SERVERS": "1"}
 
 
 def test_every_mutant_still_applies() -> None:
@@ -91,7 +91,11 @@ def test_the_suites_catch_every_planted_bug(gate: Gate) -> None:
         wanted = {name: m for name, m in MUTANTS.items() if not chosen or chosen in name}
         tests = sorted({mutant.caught_by for mutant in wanted.values()})
         broken = [test for test in tests if gate.ends(None, test) != 0]
-        missed = [name for name, mutant in wanted.items() if gate.ends(name, mutant.caught_by) != 1]
+        missed = []
+        for name, mutant in wanted.items():
+            code = gate.ends(name, mutant.caught_by)
+            print(f"{name}: {'caught' if code == 1 else f'NOT CAUGHT ({code})'}", flush=True)
+            missed += [name] if code != 1 else []
         table.add(planted=len(wanted), caught=len(wanted) - len(missed), missed=", ".join(missed) or "none",
                   tests_that_fail_without_a_bug=", ".join(broken) or "none")  # fmt: skip
         assert not broken

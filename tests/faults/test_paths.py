@@ -16,8 +16,6 @@ import pyarrow as pa
 import pytest
 from counts import SEED, Table, counted
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from etastar.errors import EtastarError
 from etastar.importers.sources import read_source
 from etastar.report.serve import Live, make_server
