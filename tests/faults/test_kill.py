@@ -17,7 +17,8 @@ WAYS = ("one_stack", "in_pieces")
 
 def _kill_through(server: Server, folder: Path, reference: Path, seed: int, kills: int) -> dict[str, int]:
     """Studies that are killed over and over until they are done; half the kills at a moment, half at a file call."""
-    rng, seen = random.Random(seed), dict.fromkeys(("kills", "studies", "at a file call", "wrong", "stuck"), 0)
+    rng = random.Random(seed)
+    seen: dict[str, int] = dict.fromkeys(("kills", "studies", "at a file call", "wrong", "stuck", "left over"), 0)
     span, calls = {}, {}
     for way in WAYS:
         done = server.ask(way, watch=folder / "timed", study=str(folder / f"timed-{way}"))
@@ -25,6 +26,7 @@ def _kill_through(server: Server, folder: Path, reference: Path, seed: int, kill
     while seen["kills"] < kills:
         study, way = folder / f"study{seen['studies']}", rng.choice(WAYS)
         seen["studies"] += 1
+        code = -9
         for _ in range(200):
             if seen["kills"] < kills and rng.random() < 0.5:
                 at = (rng.randrange(calls[way]), rng.choice((KILL_BEFORE, KILL_AFTER)), 0, 0)
@@ -44,7 +46,7 @@ def _kill_through(server: Server, folder: Path, reference: Path, seed: int, kill
             print(f"seed {seed}, study {study}: {said} {left}")
         seen["stuck"] += code != 0
         seen["wrong"] += bool(said)
-        seen["left over"] = seen.get("left over", 0) + len(left)
+        seen["left over"] += len(left)
         if not said:
             shutil.rmtree(study)
     return seen

@@ -18,7 +18,7 @@ from pathlib import Path
 from etastar.errors import InputError
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file, flush it to disk, rename it to `path`; on failure leave nothing."""
     # no process number: on a shared disk two machines may have the same
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")

@@ -61,7 +61,7 @@ def merge_studies(sources: Sequence[Path], target: Path) -> Merged:
 
 
 def _write_text(path: Path, text: str) -> None:
-    write_atomically(path, lambda to: to.write_text(text, encoding="utf-8") and None)
+    write_atomically(path, lambda to: to.write_text(text, encoding="utf-8"))
 
 
 def _free(folder: Path, kind: str, part: str) -> str:

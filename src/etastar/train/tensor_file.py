@@ -42,7 +42,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], content: Mapping[st
     with path.open("xb") as file:
         file.write(start)
         for name in order:
-            data = memoryview(tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+            data = tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
             digest.update(data)
             file.write(data)
         file.seek(start.index(MARK.encode()))
