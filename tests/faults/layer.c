@@ -20,7 +20,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { FAIL = 0, SHORT = 1, KILL_BEFORE = 2, KILL_AFTER = 3 };
+enum { FAIL = 0, SHORT = 1, KILL_BEFORE = 2, KILL_AFTER = 3, TORN = 4 };
 enum { MAX_FD = 4096 };
 
 static char root[PATH_MAX];
@@ -91,6 +91,10 @@ static int ours(const char *path) {
 /* 1: this call must fail with errno set; 2: come short; 0: go on (afterwards: call `after`). */
 static int strike(void) {
     long number = counted++;
+    if (strike_kind == TORN && strike_at >= 0 && number == strike_at + 1) { /* the write that came short goes on, and fails */
+        errno = strike_errno;
+        return 1;
+    }
     int hit = strike_at >= 0 && (number == strike_at || (strike_for_good && number > strike_at));
     if (!hit) return 0;
     if (strike_kind == KILL_BEFORE) kill(getpid(), SIGKILL), pause();
@@ -98,7 +102,7 @@ static int strike(void) {
         errno = strike_errno;
         return 1;
     }
-    return strike_kind == SHORT ? 2 : 0;
+    return strike_kind == SHORT || strike_kind == TORN ? 2 : 0;
 }
 
 static void after(void) {

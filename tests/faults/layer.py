@@ -22,7 +22,7 @@ import pytest
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
 
-FAIL, SHORT, KILL_BEFORE, KILL_AFTER = range(4)
+FAIL, SHORT, KILL_BEFORE, KILL_AFTER, TORN = range(5)
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO}
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from counts import SEED, Table, counted
-from layer import ERRORS, FAIL, SHORT, Server, Servers
+from layer import ERRORS, FAIL, SHORT, TORN, Server, Servers
 from power import read_log
 from tiny import differences
 
@@ -21,6 +21,7 @@ FAULTS: dict[str, tuple[int, int, int]] = {
     "ENOSPC": (FAIL, ERRORS["ENOSPC"], 0),
     "EIO": (FAIL, ERRORS["EIO"], 0),
     "short write": (SHORT, 0, 0),
+    "torn write": (TORN, ERRORS["ENOSPC"], 0),
     "disk full for good": (FAIL, ERRORS["ENOSPC"], 1),
 }
 
@@ -33,7 +34,12 @@ def _places(server: Server, folder: Path, count: int, rng: random.Random) -> lis
     assert done["code"] == 0, done
     kinds = [call.op for call in read_log(log) if call.op in CHANGES]
     assert len(kinds) == done["calls"]
-    calls = [(k, fault) for k, op in enumerate(kinds) for fault in FAULTS if fault != "short write" or op == "write"]
+    calls = [
+        (k, fault)
+        for k, op in enumerate(kinds)
+        for fault in FAULTS
+        if fault not in ("short write", "torn write") or op == "write"
+    ]
     names = [place for place in calls if kinds[place[0]] != "write"]
     writes = [place for place in calls if kinds[place[0]] == "write"]
     rng.shuffle(names)
