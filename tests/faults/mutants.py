@@ -6,6 +6,7 @@ imported it runs the bug. A mutant whose words are no longer in the function fai
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
 import textwrap
@@ -42,6 +43,10 @@ class Mutant:
         if text.count(self.words) != 1:
             raise LookupError(f"{self.function} holds {self.words!r} {text.count(self.words)} times: write it anew")
         return text.replace(self.words, self.instead)
+
+    def fingerprint(self) -> str:
+        """Of the function with the bug, and of the test that caught it."""
+        return hashlib.sha256(f"{self.source()}\0{self.caught_by}".encode()).hexdigest()
 
     def plant(self) -> None:
         """Put the bug into this process."""
@@ -100,13 +105,13 @@ MUTANTS = {
         "etastar.train.state:TrainState.tensors", '"tally": self.tally.tensors(),', "", RESUME),
     "rows of steps taken again stay": Mutant(
         "etastar.train.recorder:Recorder._cut_overlaps", "path.unlink(missing_ok=True)", "pass",
-        "tests/train/test_loop.py::test_a_stop_that_is_asked_for_saves_at_once"),
+        "tests/faults/test_many_branches.py::test_steps_that_are_taken_again_replace_their_rows"),
     "the needed trunk is dropped": Mutant(
         "etastar.train.checkpoint:expendable", "needed.add(before[-1])", "pass",
         "tests/train/test_loop.py::test_retention_follows_the_branch_graph"),
     "losses are sorted before they meet their rates": Mutant(
         "etastar.train.recorder:Recorder.record", "zip(spec.lrs, loss.tolist(), strict=True)",
-        "zip(spec.lrs, sorted(loss.tolist(), reverse=True), strict=True)",
+        "zip(spec.lrs, sorted(loss.tolist()), strict=True)",
         "tests/train/test_loop.py::test_branch_equals_a_run_that_never_heard_of_branches"),
     "the batch does not know its epoch": Mutant(
         "etastar.train.corpus_order:shuffled", "keys = _keys(seed=seed, epoch=epoch)", "keys = _keys(seed=seed, epoch=0)",
@@ -125,9 +130,9 @@ MUTANTS = {
     "the decay is off by one": Mutant(
         "etastar.train.schedule:lr_factor", "return (horizon - step) / decay", "return (horizon - step - 1) / decay",
         "tests/train/test_schedule.py"),
-    "a branch leaves one step late": Mutant(
+    "a branch leaves two steps late": Mutant(
         "etastar.train.schedule:leaves_trunk_at", "horizon - schedule.decay_of(horizon)",
-        "horizon - schedule.decay_of(horizon) + 1", BRANCH),
+        "horizon - schedule.decay_of(horizon) + 2", BRANCH),
     "beta1 and beta2 are swapped": Mutant(
         "etastar.train.optim:moved", "first.lerp_(grad, 1 - rule.beta1)", "first.lerp_(grad, 1 - rule.beta2)",
         "tests/train/test_optim.py::test_adam_equals_torch"),
@@ -146,8 +151,8 @@ MUTANTS = {
         "root = np.sqrt(np.where(there, np.max(weight, axis=1, keepdims=True) / np.where(there, weight, 1), 0))",
         "tests/estimate/test_polynomial.py::test_operator_equals_weighted_polyfit"),
     "a diverged row is fitted": Mutant(
-        "etastar.estimate.cells:_block", "mean = np.where(diverged, np.nan, mean)", "pass",
-        "tests/estimate/test_estimates.py::test_diverged_rows_are_kept_and_not_fitted"),
+        "etastar.estimate.cells:_block", '(rows["status"] == RunStatus.DIVERGED.value).to_numpy() | ~np.isfinite(loss)', "~np.isfinite(loss)",
+        "tests/faults/test_diverged.py"),
     "a maximum is taken for the minimum": Mutant(
         "etastar.estimate.polynomial:minimiser", "denominator = c2 + root", "denominator = c2 - root",
         "tests/estimate/test_polynomial.py::test_finds_the_minimum_of_a_cubic_anywhere"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 from counts import SEED, Table, counted
-from tiny import CORPUS, spec
+from tiny import CORPUS, differences, spec
 
 from etastar.store import read_runs
 from etastar.train.engine import Engine
@@ -82,3 +82,18 @@ def test_branches_are_uninterrupted_runs(tmp_path: Path, full: bool) -> None:
             trunks += 1
         table.add(pairs=done, trunks=trunks, stops_on_the_way=cut - trunks, optimizers=len(KINDS), differing=differ)
         assert differ == 0
+
+
+def test_steps_that_are_taken_again_replace_their_rows(tmp_path: Path) -> None:
+    """Stopped within a stretch, its checkpoint lost: the stretch is taken again, and its rows are there once."""
+    torch.set_num_threads(1)
+    left = iter(range(4))
+    stopped = train(
+        spec(), tmp_path / "a", corpus=CORPUS, reporter=Silent(), should_stop=lambda: next(left, None) is None
+    )
+    assert not stopped.finished
+    for path in (tmp_path / "a").rglob("*.safetensors"):
+        path.unlink()
+    train(spec(), tmp_path / "a", corpus=CORPUS, reporter=Silent())
+    train(spec(), tmp_path / "b", corpus=CORPUS, reporter=Silent())
+    assert differences(tmp_path / "a", tmp_path / "b") == []
