@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 TRACKERS := .venv-trackers
 ETASTAR_TRACKERS_PYTHON ?= $(CURDIR)/$(TRACKERS)/bin/python
 
-.PHONY: demo test test-all test-browser test-cluster test-trackers check docs clean
+.PHONY: demo test test-all faults test-browser test-cluster test-trackers check docs clean
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -22,10 +22,15 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -n auto
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -n auto -m 'not gpu and not cluster and not trackers and not browser'
+	$(BIN)/python -m pytest -n auto -m 'not gpu and not cluster and not trackers and not browser and not faults'
 	$(BIN)/python -m pytest -m cluster
 	$(BIN)/python -m pytest -m browser tests/browser
 	ETASTAR_TRACKERS_PYTHON=$(ETASTAR_TRACKERS_PYTHON) $(BIN)/python -m pytest -m trackers
+
+# every fault of tests/faults, counted; ETASTAR_FAULTS_* sets counts and seed, the table goes to docs/reliability.md
+faults: $(STAMP)
+	$(BIN)/python -m pytest -m faults -p no:cacheprovider tests/faults; found=$$?; \
+	  $(BIN)/python -m tests.faults.report && exit $$found
 
 # the report in a real headless Chromium (Debian's package); without one it is skipped, and said
 test-browser: $(STAMP)

@@ -11,6 +11,7 @@ from etastar.importers.raw import Gathered, RawRun, relative
 from etastar.importers.settings_text import plain_value
 from etastar.importers.sqlite import Database
 from etastar.records import RunStatus
+from etastar.store.disk import only_inside
 
 KIND_DATABASE = "an MLflow database"
 KIND_FOLDER = "an mlruns folder of MLflow"
@@ -92,7 +93,7 @@ def _meta(path: Path, shown: str) -> tuple[dict[str, Any], str]:
 
 
 def _params(run: RawRun, folder: Path) -> None:
-    for path in sorted(folder.rglob("*")):
+    for path in only_inside(sorted(folder.rglob("*")), folder.parent):
         if path.is_file():
             try:
                 with path.open(encoding="utf-8", errors="replace") as file:
@@ -103,7 +104,7 @@ def _params(run: RawRun, folder: Path) -> None:
 
 def _metrics(run: RawRun, folder: Path) -> None:
     """A file a metric, a line a point: time in milliseconds, value, step."""
-    for path in sorted(folder.rglob("*")):
+    for path in only_inside(sorted(folder.rglob("*")), folder.parent):
         if not path.is_file():
             continue
         name = path.relative_to(folder).as_posix()

@@ -25,6 +25,7 @@ from etastar.importers.trainer_state import NAME as STATE
 from etastar.importers.trainer_state import read_trainer_states
 from etastar.importers.wandb_api import read_wandb_api
 from etastar.importers.wandb_files import read_wandb_files, wandb_paths
+from etastar.store.disk import only_inside
 
 __all__ = ["Imported", "parse_mapping", "read_source"]
 
@@ -74,7 +75,7 @@ def read_source(
             aside = tuple(said for said in aside if not said.startswith("tensorboard"))
         return interpret(Gathered(read.kind, read.runs, read.problems, (*read.notes, *aside)), mapping, where)
     if path.is_dir():
-        return _tables(table_files(path), path, mapping, where, refuse_rows)
+        return _tables(only_inside(table_files(path), path), path, mapping, where, refuse_rows)
     return _tables([path], path, mapping, where, refuse_rows)
 
 
@@ -119,7 +120,7 @@ def _readers(path: Path) -> list[tuple[str, Reader]]:
         return [reader] if reader is not None else []
     files = _files(path)
     found: dict[str, Reader] = {}
-    wandb = list(wandb_paths(path)) if any(f.suffix == ".wandb" for f in files) else []
+    wandb = only_inside(wandb_paths(path), path) if any(f.suffix == ".wandb" for f in files) else []
     if wandb:
         found["wandb-files"] = lambda: read_wandb_files(wandb, path)
     runs = [f.parent for f in files if f.name == "meta.yaml" and _is_mlflow_run(f.parent)]
@@ -202,4 +203,4 @@ def _files(folder: Path) -> list[Path]:
                 raise InputError(
                     f"{folder}: holds more than {_MOST_FILES} files", hint="point at the folder of the runs"
                 )
-    return sorted(found)
+    return only_inside(sorted(found), folder)

@@ -18,6 +18,7 @@ from etastar.errors import InputError
 from etastar.importers.columns import parse_mapping, understand
 from etastar.importers.expressions import keep, keep_runs, listed
 from etastar.records import RUN_COLUMNS, conform_runs
+from etastar.store.disk import only_inside
 
 __all__ = ["Imported", "keep", "keep_runs", "parse_mapping", "read_runs"]
 
@@ -159,7 +160,7 @@ def _json_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _read_folder(path: Path) -> pl.DataFrame:
-    parts = sorted([*path.glob("runs*.parquet"), *path.glob("runs/*.parquet")])
+    parts = only_inside(sorted([*path.glob("runs*.parquet"), *path.glob("runs/*.parquet")]), path)
     if not parts:
         raise InputError(f"{path}: no runs.parquet and no runs/*.parquet in the folder", hint="is it a study folder?")
     return read_frames(parts, path)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from etastar.errors import EtastarError
 from etastar.launch.adaptive import expected_cells
-from etastar.launch.study import RunIndex, StackRecord, Study, open_study, read_record
+from etastar.launch.study import RunIndex, StackRecord, Study, as_launched, open_study, read_record
 from etastar.store.verify import Problem
 
 
@@ -26,6 +26,8 @@ def verify_plan(folder: Path) -> list[Problem]:
         study = open_study(folder)
     except EtastarError as error:
         return [*found, Problem("plan.yaml", error.message.removeprefix(f"{folder / 'plan.yaml'}: "))]
+    if not as_launched(folder):
+        found.append(Problem("plan.yaml", "is not what was launched: it was changed by hand, or is damaged"))
     there = RunIndex(folder).there()
     for record in study.stacks:
         found += _missing(study, record, there)

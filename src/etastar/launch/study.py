@@ -9,6 +9,7 @@ A cell is a learning rate and a horizon of a stack; it is done when the row of i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,11 +143,29 @@ def _refuse_twins(stacks: list[StackRecord]) -> None:
 
 
 def _write_plan(folder: Path, plan: StudyPlan) -> None:
-    path, text = folder / "plan.yaml", plan.to_yaml()
+    path, text = folder / "plan.yaml", _signed(plan.to_yaml())
     if path.is_file() and (before := path.read_text(encoding="utf-8")) != text:
         name = f"{content_id({'plan': before})}.yaml"
         write_atomically(folder / "plans" / name, lambda to: _text(to, before))
     write_atomically(path, lambda to: _text(to, text))
+
+
+_DIGEST = "# digest "
+
+
+def _signed(text: str) -> str:
+    """With a digest in a comment: a flipped digit is still YAML, and another plan."""
+    return f"{text}{_DIGEST}{content_id({'plan': text})}\n"
+
+
+def as_launched(folder: Path) -> bool:
+    """Is the folder's plan the one that was launched? False where it was changed by hand, or damaged."""
+    try:
+        text = (folder / "plan.yaml").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    body, found, _ = text.rpartition(_DIGEST)
+    return not found or _signed(body) == text
 
 
 def write_record(folder: Path, record: StackRecord) -> None:
@@ -164,17 +183,23 @@ def _text(path: Path, text: str) -> None:
 def read_record(folder: Path, stack: str) -> StackRecord:
     """A stack by its id; what cannot be read or does not fit its name is refused."""
     path = folder / "specs" / f"{stack}.yaml"
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", stack):
+        raise InputError(f"{stack[:60]!r} is no stack's id", hint="`etastar launch --print-commands` lists them")
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if not isinstance(content, Mapping):
+        spec = content.get("spec") if isinstance(content, Mapping) else None
+        if not isinstance(content, Mapping) or not isinstance(spec, Mapping):
             raise InputError(f"{path}: not a stack's record", hint="launch the plan again")
-        record = StackRecord.model_validate({**content, "spec": build_spec(content.get("spec") or {}, where=str(path))})
+        record = StackRecord.model_validate({**content, "spec": build_spec(spec, where=str(path))})
     except FileNotFoundError:
         known = ", ".join(sorted(p.stem for p in path.parent.glob("*.yaml"))[:20]) or "none"
         raise InputError(f"{path}: no such stack in the study", hint=f"there are {known}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
         reason = str(error).splitlines()[0][:100]
         raise InputError(f"{path}: cannot be read ({reason})", hint="launch the plan again") from None
+    except EtastarError as error:  # a value that no specification can have
+        said = error.message.removeprefix(f"{path}: ")
+        raise InputError(f"{path}: {said}", hint="launch the plan again") from None
     expected = record.spec.stack_id(data_identity=record.corpus)
     if not record.id == expected == stack:
         raise InputError(

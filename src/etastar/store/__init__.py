@@ -1,5 +1,6 @@
 """A study on disk: Parquet parts when done, JSON lines while running, claims on what is being written."""
 
+from etastar.store.disk import write_atomically
 from etastar.store.journal import Journal, read_events
 from etastar.store.lease import HeldError, Lease, LostError, acquire, holder
 from etastar.store.parts import (
@@ -10,7 +11,6 @@ from etastar.store.parts import (
     read_runs,
     read_trajectories,
     sweep_leftovers,
-    write_atomically,
     write_runs,
     write_trajectories,
 )

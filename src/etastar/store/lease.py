@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from etastar.errors import InputError
+from etastar.store.disk import make_folder
 
 BEAT_EVERY = 5.0  # seconds between touches
 STALE_AFTER = 60.0  # seconds without a touch, on the server's clock
@@ -118,7 +119,7 @@ def acquire(folder: Path, name: str, *, wait: float = 0.0) -> Lease:
     deadline = time.monotonic() + wait
     while True:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)  # checkpoints will stand in it: it must outlive a power cut
             lease = _try(folder, name)
         except OSError as error:
             raise InputError(f"{folder}: cannot be written ({error.strerror})", hint="check the --out folder") from None
@@ -170,7 +171,17 @@ def _try(folder: Path, name: str) -> Lease | None:
     for old in generations:
         if old <= newest:
             _path(folder, name, old).unlink(missing_ok=True)
+    _sweep(target)
     return Lease(folder=folder, name=name, generation=newest + 1, content=content)
+
+
+def _sweep(mine: Path) -> None:
+    """Remove what killed takers of this claim left beside it; a younger file may be in use."""
+    stem = mine.name.rpartition("-")[0]
+    for path in mine.parent.glob(f".{stem}-*"):
+        with contextlib.suppress(OSError):
+            if mine.stat().st_mtime - path.stat().st_mtime > STALE_AFTER:
+                path.unlink(missing_ok=True)
 
 
 def _alive(folder: Path, name: str, generation: int) -> dict[str, Any] | None:
@@ -217,10 +228,17 @@ def _generations(folder: Path, name: str) -> list[int]:
 
 def _write_beside(target: Path, content: dict[str, Any]) -> Path:
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
-    with temporary.open("x", encoding="utf-8") as file:
-        file.write(json.dumps(content))
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with temporary.open("x", encoding="utf-8") as file:
+            file.write(json.dumps(content))
+            file.flush()
+            # Content before name, as ever. The name itself is not synced: no claim needs to outlive a power cut,
+            # which ends its holder too.
+            os.fsync(file.fileno())
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
     return temporary
 
 

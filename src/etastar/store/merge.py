@@ -13,11 +13,13 @@ import secrets
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
 from etastar.errors import InputError
+from etastar.store.disk import flush_folder, inside, make_folder, only_inside, write_atomically
 from etastar.store.parts import checked_part, parts, write_runs, write_trajectories
 from etastar.store.verify import same_values
 
@@ -43,18 +45,23 @@ def merge_studies(sources: Sequence[Path], target: Path) -> Merged:
         raise InputError(f"--to {target}: is there already", hint="name a folder that does not exist")
     building = target.with_name(f".{target.name}.{secrets.token_hex(6)}.merging")
     try:
-        building.mkdir(parents=True)
+        make_folder(building)
         runs, equal = _merge_runs(sources, building)
         _merge_trajectories(sources, building)
         notes = _copy_rest(sources, building)
-        try:
-            os.rename(building, target)
-        except OSError as error:
-            raise InputError(f"--to {target}: cannot be made ({error.strerror})", hint="name another folder") from None
+        os.rename(building, target)
+        # all in it was synced file by file; without this a power cut takes the whole study's name
+        flush_folder(target.parent)
+    except OSError as error:
+        raise InputError(f"--to {target}: cannot be made ({error.strerror})", hint="name another folder") from None
     finally:
         with contextlib.suppress(OSError):
             shutil.rmtree(building, ignore_errors=True)
     return Merged(target, runs, equal, tuple(notes))
+
+
+def _write_text(path: Path, text: str) -> None:
+    write_atomically(path, lambda to: to.write_text(text, encoding="utf-8"))
 
 
 def _free(folder: Path, kind: str, part: str) -> str:
@@ -139,20 +146,17 @@ def _copy_rest(sources: Sequence[Path], building: Path) -> list[str]:
     plans: dict[str, str] = {}
     for source in sources:
         for pattern in ("specs/*.yaml", "journal/*.jsonl", "decisions/*.jsonl", "plans/*.yaml", "logs/*.log"):
-            for path in sorted(source.glob(pattern)):
+            for path in only_inside(sorted(source.glob(pattern)), source):
                 goal = building / path.relative_to(source)
-                goal.parent.mkdir(parents=True, exist_ok=True)
                 if not goal.exists():
-                    shutil.copyfile(path, goal)
-        if (source / "plan.yaml").is_file():
+                    write_atomically(goal, partial(shutil.copyfile, path))
+        if (source / "plan.yaml").is_file() and inside(source / "plan.yaml", source):
             plans[str(source)] = (source / "plan.yaml").read_text(encoding="utf-8")
     if len(set(plans.values())) == 1:
-        (building / "plan.yaml").write_text(next(iter(plans.values())), encoding="utf-8")
+        _write_text(building / "plan.yaml", next(iter(plans.values())))
     elif plans:
         for index, text in enumerate(plans.values()):
-            goal = building / "plans" / f"merged-{index}.yaml"
-            goal.parent.mkdir(parents=True, exist_ok=True)
-            goal.write_text(text, encoding="utf-8")
+            _write_text(building / "plans" / f"merged-{index}.yaml", text)
         notes.append("the plans differ: they are under plans/, and the merged study has none of its own")
     if any((source / "checkpoints").is_dir() for source in sources):
         notes.append("checkpoints were not copied: unfinished runs go on in the studies they began in")

@@ -10,12 +10,8 @@ warning and left out.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
-import os
-import secrets
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,38 +20,7 @@ import pyarrow.parquet as pq
 
 from etastar.errors import InputError
 from etastar.records import RUN_SCHEMA, TRAJECTORY_SCHEMA, conform_runs, conform_trajectories
-
-
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary file, flush it to disk, rename it to `path`; on failure leave nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # no process number: on a shared disk two machines may have the same
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
-    try:
-        write(temporary)
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise InputError(
-                f"{path}: no space left on the disk; what was written before is intact",
-                hint="free some space and run the same command again: it goes on from the last checkpoint",
-            ) from None
-        raise InputError(f"{path}: cannot be written ({error.strerror})", hint="check the --out folder") from None
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-    _flush_folder(path.parent)
-
-
-def _flush_folder(folder: Path) -> None:
-    """The rename itself must reach the disk, or a power cut brings the old name back."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+from etastar.store.disk import inside, only_inside, write_atomically
 
 
 def write_runs(study: str | Path, table: pa.Table, part: str) -> Path:
@@ -81,7 +46,11 @@ def read_trajectories(study: str | Path) -> pa.Table:
 def parts(study: str | Path, kind: str, prefix: str = "") -> list[Path]:
     """The parts of `kind` ("runs" or "trajectories") whose names begin with `prefix`, sorted."""
     folder = Path(study) / kind
-    return sorted(p for p in folder.glob("*.parquet") if p.name.startswith(prefix) and p.name[0] != ".")
+    if folder.is_symlink() and not inside(folder, Path(study)):
+        # left out in silence, a training would write its rows there and never see them
+        raise InputError(f"{folder}: is a link out of the study", hint="move the whole study there and link that")
+    found = sorted(p for p in folder.glob("*.parquet") if p.name.startswith(prefix) and p.name[0] != ".")
+    return only_inside(found, Path(study)) if any(p.is_symlink() for p in found) else found
 
 
 def _write(folder: Path, table: pa.Table, part: str) -> Path:

@@ -19,6 +19,7 @@ from etastar.errors import InputError
 from etastar.records import conform_runs, conform_trajectories
 from etastar.store.journal import FOLDER, BadLine, scan_lines
 from etastar.store.parts import DamagedPartError, checked_part, parts
+from etastar.store.tensor_digest import DamagedTensorsError, NoDigestError, check_tensors
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def _checkpoints(folder: Path) -> Iterator[Problem]:
 
 
 def _broken_safetensors(path: Path) -> str | None:
-    """Header and length: eight bytes of header size, JSON, then as many bytes as the JSON says."""
+    """Header, length and digest: eight bytes of header size, JSON, then as many bytes as the JSON says."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -149,11 +150,19 @@ def _broken_safetensors(path: Path) -> str | None:
         ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
     except FileNotFoundError:
         return None  # a training has just dropped it
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
         return "its header cannot be read"
-    return None if size == 8 + length + max(ends, default=0) else "its length is not what its header says"
+    if size != 8 + length + max(ends, default=0):
+        return "its length is not what its header says"
+    try:
+        check_tensors(path)
+    except NoDigestError:
+        return None  # another program's: its length is all that can be said
+    except (DamagedTensorsError, OSError) as error:
+        return str(error)
+    return None
 
 
 def _leftovers(folder: Path) -> Iterator[Problem]:
     for path in sorted(folder.rglob(".*.tmp")):
-        yield Problem(_name(folder, path), "left by a killed writer; the next launch removes it", wrong=False)
+        yield Problem(_name(folder, path), "left by a killed writer; a later launch removes it", wrong=False)

@@ -1,6 +1,6 @@
 """Where can training go on from after a kill at any moment?
 
-A checkpoint is one safetensors file (no pickles) with JSON in its header, written beside its place,
+A checkpoint is one safetensors file (no pickles) with JSON and a digest in its header, written beside its place,
 flushed and renamed: it is there whole or not at all. `trunk-STEP` is a trunk, `branch-HORIZON-DECAY-STEP`
 a decay on its way. `expendable` says which of them the rest of the branch graph no longer needs. Who writes
 a segment has claimed it, so that a trunk and its branches can be the work of several processes.
@@ -9,8 +9,6 @@ a segment has claimed it, so that a trunk and its branches can be the work of se
 from __future__ import annotations
 
 import contextlib
-import errno
-import json
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from etastar.errors import SpecError
 from etastar.store import Lease, acquire, sweep_leftovers, write_atomically
+from etastar.store.tensor_digest import DamagedTensorsError
 from etastar.train.schedule import leaves_trunk_at
 from etastar.train.spec import TrainSpec
+from etastar.train.tensor_file import read_tensors, write_tensors
 
 _NAME = re.compile(r"^(trunk|branch-\d+-\d+)-(\d+)\.safetensors$")
 
@@ -96,26 +94,15 @@ class CheckpointFolder:
         """Write one checkpoint; a full disk leaves the earlier ones intact."""
         self.check_claim(mark.segment)
         content = {"stack": self.stack_id, "segment": mark.segment, "step": mark.step, **provenance}
-        header = {"etastar": json.dumps(content, sort_keys=True)}
-
-        def write(path: Path) -> None:
-            try:
-                save_file({name: x.contiguous() for name, x in tensors.items()}, path, metadata=header)
-            except SafetensorError as error:
-                full = "No space left" in str(error) or "File too large" in str(error)
-                raise OSError(errno.ENOSPC if full else errno.EIO, str(error)[:120]) from None
-
-        write_atomically(self.folder / mark.file, write)
+        write_atomically(self.folder / mark.file, lambda path: write_tensors(path, tensors, content))
 
     def load(self, mark: Mark) -> dict[str, Tensor] | None:
         """The tensors, or None and a warning where the file is damaged; another spec's is refused."""
         path = self.folder / mark.file
         try:
-            with safe_open(path, framework="pt") as file:
-                content = json.loads((file.metadata() or {}).get("etastar", "{}"))
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-        except (SafetensorError, OSError, json.JSONDecodeError) as error:
-            warnings.warn(f"{path} cannot be read and is left out: {str(error)[:100]}", stacklevel=2)
+            content, tensors = read_tensors(path)
+        except DamagedTensorsError as error:
+            warnings.warn(f"{path} cannot be read and is left out: {error}", stacklevel=2)
             return None
         if content.get("stack") != self.stack_id or content.get("step") != mark.step:
             raise SpecError(

@@ -1,0 +1,77 @@
+"""What has been counted? `python -m tests.faults.report` writes docs/reliability.md from the results of `make faults`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+ITEMS = {
+    1: ("Kill -9", "A trunk and its branches are killed with SIGKILL, half of the times at a random moment and half of "
+        "them right before or after a random file call, and started again until they are done."),
+    2: ("Power loss", "Every file call of a study that was killed once and went on is recorded below Python. At random "
+        "calls the power is cut: of what was not synced any part is kept, dropped, torn or overtaken by a later one. "
+        "Acknowledged rows and lines must be there, and the study must go on to the undisturbed one's bits."),
+    3: ("I/O errors", "One file call of a sweep fails with ENOSPC or EIO, comes short, or the disk stays full from there "
+        "on. The sweep completes or ends with an error in words; the next one equals the undisturbed study."),
+    4: ("Truncate and flip", "Files are cut at every offset of their last 4 kB and bits are flipped all over. Damage is "
+        "named or changes nothing; nothing else is believed. Damaged checkpoints and rows are made anew."),
+    5: ("Concurrent writers", "Processes write rows and journal lines into one study while some are killed."),
+    6: ("Executors", "`bench/faults_launch.py`: whole launches, with a worker, the launcher, a task or a job killed."),
+    7: ("Branches", "Decay branches of random trunks, stopped and resumed on the way, against runs that took every step "
+        "in one go."),
+    8: ("Hostile files", "Mutated files through every reader: no exception but the project's own, no hang, bounded memory."),
+    9: ("Paths and pages", "Traversal paths against the live page; links out of a study or a folder of logs."),
+    10: ("Load", "A simulated study, large."),
+    11: ("Mutation gate", "Planted bugs (tests/faults/mutants.py), each of which must make a named test fail."),
+}  # fmt: skip
+
+
+def page(results: list[dict[str, Any]]) -> str:
+    """The results as Markdown."""
+    lines = [
+        "# Reliability: what was broken on purpose, and counted",
+        "",
+        "`make faults` plants the faults, `python -m tests.faults.report` writes this page from what it found. "
+        "Counts and seed are set with `ETASTAR_FAULTS_*` (see `tests/faults/counts.py`); a quick share of every suite "
+        "is part of `make test`.",
+        "",
+    ]
+    for item, (title, words) in ITEMS.items():
+        mine = [result for result in results if result["item"] == item]
+        lines += [f"## {item}. {title}", "", words, ""]
+        if not mine:
+            lines += ["Not run.", ""]
+            continue
+        lines += ["| suite | goal | counted | held | seed | seconds | date |", "|---|---|---|---|---|---|---|"]
+        for result in mine:
+            counts = "; ".join(f"{name} {_number(value)}" for name, value in result["counts"].items())
+            held = "yes" if result["held"] else "**no**"
+            cells = [result["name"], result["goal"], counts, held, result["seed"], result["seconds"], result["date"]]
+            lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _number(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, (int, float)) else str(value)
+
+
+def main() -> int:
+    """Write the page; 1 where nothing has been counted."""
+    found = sorted((ROOT / "out" / "faults").glob("*.json"))
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in found]
+    if not results:
+        print("out/faults holds no results: run `make faults` first", file=sys.stderr)
+        return 1
+    text = page(results)
+    (ROOT / "docs" / "reliability.md").write_text(text, encoding="utf-8")
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
