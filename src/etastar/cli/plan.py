@@ -32,6 +32,7 @@ from etastar.plan.make import MOST_SEEDS, PlanRequest, make_plan, spec_without_c
 from etastar.plan.price import price_plan
 from etastar.plan.study_plan import StudyPlan, load_plan
 from etastar.scale import parse_positive
+from etastar.shipped import named
 
 if TYPE_CHECKING:
     from etastar.design.expect import Expectation
@@ -84,7 +85,7 @@ def plan_command(
     optimize: Annotated[bool, typer.Option("--optimize", help="Search plans of equal true cost.")] = False,
     worlds: Annotated[int, typer.Option(help="Simulated worlds behind the expected error; 0: none.")] = 24,
     study: Annotated[
-        Path | None, typer.Option("--from", help="Draw the worlds from a study of yours (folder or runs file).")
+        Path | None, typer.Option("--from", help="Draw the worlds from a study: yours, or the shipped mini.")
     ] = None,
     where: Annotated[str | None, typer.Option("--where", help="Keep rows of that study, as in `fit`.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the plan.")] = None,
@@ -173,7 +174,7 @@ def _worlds(plan: StudyPlan, study: Path | None, where: str | None, count: int, 
     from etastar.estimate.cells import build_groups
     from etastar.importers.sources import read_source
 
-    groups = [group for group in build_groups(read_source(study, where=where).table) if group.blocks]
+    groups = [group for group in build_groups(read_source(named(str(study)), where=where).table) if group.blocks]
     if len(groups) > 1:
         labels = "; ".join(group.label for group in groups[:3])
         raise InputError(f"--from: the runs hold {len(groups)} groups ({labels})", hint="pick one with --where")
