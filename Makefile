@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 TRACKERS := .venv-trackers
 ETASTAR_TRACKERS_PYTHON ?= $(CURDIR)/$(TRACKERS)/bin/python
 
-.PHONY: demo test test-all faults test-browser test-cluster test-trackers check clean
+.PHONY: demo test test-all faults test-browser test-cluster test-trackers check docs clean
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -59,6 +59,13 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+# the documentation as a site in out/site, then what holds of it: whole, nothing loaded from elsewhere, and every command
+# that the pages show runs (a few minutes)
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,dev,docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	ETASTAR_SITE=out/site $(BIN)/python -m pytest -m slow tests/docs/test_site.py
 
 clean:
 	rm -rf $(VENV) $(TRACKERS) out build dist

@@ -23,8 +23,9 @@ _POWER = re.compile(r"^(\d+(?:\.\d+)?)\s*(?:\^|\*\*)\s*\(?([+-]?\d+(?:\.\d+)?)\)
 def parse_number(text: str | float | int, *, what: str = "a number") -> float:
     """Read "707M", "100B", "0.52M", "2^-9", "2**-9.5", "3e-4" or a plain number.
 
-    >>> parse_number("100B"), parse_number("2^-9")
-    (100000000000.0, 0.001953125)
+    Examples:
+        >>> parse_number("100B"), parse_number("2^-9")
+        (100000000000.0, 0.001953125)
     """
     if isinstance(text, (int, float)) and not isinstance(text, bool):
         return float(text)
@@ -64,8 +65,9 @@ def parse_range(text: str, *, what: str) -> tuple[float, float]:
 def format_number(value: float) -> str:
     """707000000 → "707M": the short form that `parse_number` reads back.
 
-    >>> format_number(707e6), format_number(2.5e9)
-    ('707M', '2.5B')
+    Examples:
+        >>> format_number(707e6), format_number(2.5e9)
+        ('707M', '2.5B')
     """
     if not math.isfinite(value):
         return str(value)
@@ -85,8 +87,9 @@ def gpt_params(width: int, *, layers: int = 12, vocab: int = 50304) -> int:
 
     The position table and the norm gains do not count; so the paper's six widths give its six sizes.
 
-    >>> [round(gpt_params(width) / 1e6, 1) for width in (256, 512, 768, 1024, 1536, 2048)]
-    [22.3, 63.5, 123.6, 202.5, 417.0, 707.0]
+    Examples:
+        >>> [round(gpt_params(width) / 1e6, 1) for width in (256, 512, 768, 1024, 1536, 2048)]
+        [22.3, 63.5, 123.6, 202.5, 417.0, 707.0]
     """
     return 12 * layers * width**2 + vocab * width
 

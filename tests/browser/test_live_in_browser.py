@@ -40,7 +40,8 @@ class Running:
 def served() -> Iterator[tuple[Running, str, Any]]:
     study = Running()
     live = Live(stamp=lambda: study.stamp, sections=lambda: [study.section], progress=study.progress, every=0.1)
-    server = make_server(live, "127.0.0.1", 0)
+    server = make_server("127.0.0.1", 0)
+    server.live = live
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     yield study, f"http://127.0.0.1:{server.server_address[1]}/", server
     server.shutdown()

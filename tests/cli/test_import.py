@@ -3,6 +3,8 @@
 import json
 import sqlite3
 
+import polars as pl
+import pyarrow as pa
 import pytest
 
 TARGET = ("--params", "123.6M", "--tokens", "80B")
@@ -50,6 +52,20 @@ def test_an_imported_study_gives_the_same_answer(cli, logs, tmp_path):
     again = cli("import", logs, "--to", tmp_path / "study", "--json").json
     assert (again["new"], again["changed"], again["same"]) == (0, 0, 96)
     assert cli("verify", tmp_path / "study").code == 0
+
+
+def test_imported_trajectories_lie_beside_a_studys_own(cli, logs, study, tmp_path):
+    """Theirs have a column more; the theory reads both."""
+    from etastar.store import write_runs, write_trajectories
+
+    own = study.head(1).with_columns(pl.lit("own").alias("run"), pl.lit("own").alias("trunk")).to_arrow()
+    write_runs(tmp_path / "study", own, "own")
+    steps = pa.table({"run": ["own"] * 40, "step": range(0, 400, 10), "weight": ["w"] * 40,
+                      "weight_norm": [4.0] * 40, "update_norm": [1.0] * 40})  # fmt: skip
+    write_trajectories(tmp_path / "study", steps, "own")
+    assert cli("import", logs, "--to", tmp_path / "study").code == 0
+    found = cli("predict", tmp_path / "study", *TARGET, *FAST)
+    assert found.code == 0, found.stderr
 
 
 def test_evaluate_on_logs(cli, logs):

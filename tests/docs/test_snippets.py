@@ -1,7 +1,8 @@
 """Do the commands that the documentation shows run as shown?
 
 Fenced `bash` and `python` blocks marked with `<!-- run -->` on the line before are run in order, one
-folder a page. `etastar` and `python` mean this interpreter and this checkout.
+folder a page; a page with a block marked `<!-- run slow -->` is run by `make docs` and `make test-all` alone.
+`etastar` and `python` mean this interpreter and this checkout.
 """
 
 from __future__ import annotations
@@ -25,8 +26,16 @@ PAGES = (
     "docs/guides/own-runs.md",
     "docs/guides/own-trainer.md",
     "docs/guides/report.md",
+    "docs/guides/first-study.md",
+    "docs/concepts/effective-lr.md",
+    "docs/concepts/regimes.md",
+    "docs/concepts/theory.md",
+    "docs/concepts/inversion.md",
+    "docs/guides/cluster.md",
+    "docs/reference/api.md",
 )
-_BLOCK = re.compile(r"^<!-- run -->\n```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_SLOW = "<!-- run slow -->\n"
+_BLOCK = re.compile(r"^<!-- run(?: slow)? -->\n```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]+)")
 
 
@@ -49,11 +58,19 @@ def shell(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PATH": search, "PYTHONPATH": source, "POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if marked(page)])
+def is_slow(page: str) -> bool:
+    return (ROOT / page).exists() and _SLOW in (ROOT / page).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] if is_slow(page) else []) for page in PAGES if marked(page)]
+)
 def test_marked_blocks_run(page: str, shell: dict[str, str], tmp_path: Path) -> None:
     for language, code in marked(page):
         command = ["bash", "-euo", "pipefail", "-c", code] if language == "bash" else [sys.executable, "-c", code]
-        done = subprocess.run(command, cwd=tmp_path, env=shell, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            command, cwd=tmp_path, env=shell, capture_output=True, text=True, timeout=900 if is_slow(page) else 120
+        )
         assert done.returncode == 0, f"{page}:\n{code}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
         assert done.stdout or ">" in code, f"{page}: nothing was printed by\n{code}"
 
@@ -71,6 +88,6 @@ def test_options_named_exist(page: str) -> None:
     from etastar.cli.app import app
 
     commands = get_command(app).commands  # type: ignore[attr-defined]
-    verbs = ("fit", "predict", "evaluate", "simulate")
+    verbs = ("fit", "predict", "evaluate", "simulate", "figures")
     known = {option for verb in verbs for parameter in commands[verb].params for option in parameter.opts}
     assert set(_OPTION.findall((ROOT / page).read_text(encoding="utf-8"))) <= known

@@ -97,6 +97,16 @@ def test_what_means_not_set_is_not_a_value() -> None:
     assert (found.values["weight_decay"], found.values["seed"]) == (0.0, 0.0)
 
 
+def test_values_beyond_the_contract_cost_their_run_alone() -> None:
+    base = {"n_params": 1e6, "tokens": 1e9}
+    odd = {"learning_rate": 1e300, "adam_beta1": 7.0, "max_steps": 1e40, "seed": 2**70, "weight_decay": -1}
+    good = run({**base, "learning_rate": 1e-3}, name="good", val_loss=[(1, 3.0)])
+    found = interpret(Gathered("a test", (good, run({**base, **odd}, name="odd", val_loss=[(1, 3.0)]))), {})
+    assert found.table["run"].to_pylist() == ["good"]
+    assert found.refused[0][0] == "odd"
+    assert "no lr" in found.refused[0][1]
+
+
 def test_a_rate_that_was_only_logged() -> None:
     found = meaning_of(run({}, learning_rate=[(1, 1e-4), (10, 1e-3), (20, 0.0)]))
     assert found.values["lr"] == 1e-3
@@ -153,6 +163,28 @@ def test_rows_carry_the_optimizers_step() -> None:
     assert "iter" not in raw.metrics
 
 
+def test_the_monitors_steps_are_its_own() -> None:
+    """Its metrics join the rows of a loop whose tracker counts calls of log."""
+    raw = run()
+    for call in range(6):
+        extra = {"etastar/step": 100 * call, "etastar/eff_lr": 0.5, "etastar/mean_eff_lr": 0.25} if call % 2 else {}
+        log_row(raw, {"loss": 3.0, **extra}, call, 0.0)
+    assert raw.metrics["loss"].steps == [0, 1, 2, 3, 4, 5]
+    assert raw.metrics["etastar/eff_lr"].steps == [100, 300, 500]
+    assert "etastar/step" not in raw.metrics
+
+
+def test_what_the_monitor_says_at_the_end_is_believed_first() -> None:
+    raw = run({"learning_rate": 1.0, "n_params": 5}, etastar__val_loss=[(10, 3.0), (99, 2.0)])
+    ending = {"params": 1e6, "tokens": 2e9, "steps": 100, "peak_lr": 1e-3, "mean_eff_lr": 0.01, "loss": 2.0}
+    for name, value in ending.items():
+        raw.add(f"etastar/{name}", 99, 0.0, value)
+    (row,) = interpret(Gathered("a test", (raw,)), {}).table.to_pylist()
+    assert (row["params"], row["tokens"], row["steps"], row["lr"]) == (1e6, 2e9, 100, 1e-3)
+    assert (row["loss"], row["loss_metric"], row["mean_eff_lr"]) == (2.0, "etastar/val_loss", 0.01)
+    assert row["status"] == "finished"
+
+
 def test_files_of_one_run_are_joined() -> None:
     first = run({"lr": 1.0, "a": 1}, loss=[(1, 5.0), (2, 4.0), (3, 3.0)], status=RunStatus.CRASHED)
     second = run({"lr": 2.0}, loss=[(2, 3.5), (4, 2.0)], status=RunStatus.FINISHED)
@@ -201,6 +233,29 @@ def test_a_map_supplies_and_overrides() -> None:
     assert twice.table["group"].to_pylist() == ["t0", "t1", "t2"]
     with pytest.raises(InputError, match="no column, and no expression"):
         interpret(runs_of_a_sweep(), {"tokens": "nothere * 2"})
+
+
+def test_a_stepwise_eff_lr_is_averaged_and_a_running_mean_is_not() -> None:
+    base = {"n_params": 1e6, "tokens": 1e9, "lr": 1e-3}
+    points = [(1, 0.1), (2, 0.3), (3, math.nan)]
+    raw = run(base, val_loss=[(3, 3.0)], turned=points, running_mean=[(1, 0.1), (3, 0.4)])
+    found = interpret(Gathered("a test", (raw,)), {"mean_eff_lr": "turned"})
+    assert found.table["mean_eff_lr"].to_pylist() == pytest.approx([0.2])
+    assert any("the mean of turned over its logged steps" in note for note in found.notes)
+    assert interpret(Gathered("a test", (raw,)), {"mean_eff_lr": "running_mean"}).table["mean_eff_lr"].to_pylist() == [
+        0.4
+    ]
+
+
+def test_settings_may_come_from_the_runs_names() -> None:
+    raws = tuple(run(name=f"n124M_lr{lr}", val_loss=[(100, 3.0)]) for lr in ("1e-3", "2e-3"))
+    with pytest.raises(InputError) as error:
+        interpret(Gathered("a test", raws), {})
+    assert "split_part(run" in error.value.hint
+    mapping = {"params": "substr(split_part(run,'_',1),2)", "lr": "split_part(run,'_lr',2)", "tokens": "steps*1000"}
+    found = interpret(Gathered("a test", raws), mapping).table
+    assert found["params"].to_pylist() == [124e6] * 2
+    assert found["lr"].to_pylist() == [1e-3, 2e-3]
 
 
 def test_what_is_missing_is_named_with_what_is_there() -> None:

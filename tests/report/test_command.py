@@ -108,6 +108,7 @@ def test_a_broken_plan_is_said_on_the_page(cli, study: Path, tmp_path: Path) -> 
 def test_bad_calls(cli, table: Path, tmp_path: Path) -> None:
     cli("report", table, "--out", tmp_path / "x.html").refused("no target", "--params")
     cli("report", table, *REPORT, "--out", tmp_path).refused("is a folder")
+    cli("report", table, *REPORT, "--out", table / "report.html").refused("cannot be written")
     cli("report", table, *REPORT, "--format", "pdf").refused("pdf")
     cli("report", tmp_path / "nothing.csv", *REPORT).refused("nothing.csv")
     cli("report", table, *REPORT, "--where", "params > 1e15").refused("keeps no row")
@@ -150,6 +151,7 @@ def test_serving_until_it_is_interrupted(study: Path) -> None:
     )  # fmt: skip
     try:
         assert process.stdout is not None
+        assert process.stdout.readline().startswith("reading ")
         line = process.stdout.readline()
         address = re.search(r"http://127\.0\.0\.1:\d+/", line)
         assert address is not None, (line, process.stderr.read() if process.stderr else "")

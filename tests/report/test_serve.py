@@ -43,7 +43,8 @@ class Study:
 @contextmanager
 def served(study: Study, every: float = 0.05) -> Iterator[tuple[Live, Callable[..., http.client.HTTPResponse]]]:
     live = Live(stamp=lambda: study.stamp, sections=study.sections, progress=study.progress, every=every)
-    server = make_server(live, "127.0.0.1", 0)
+    server = make_server("127.0.0.1", 0)
+    server.live = live
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
 
@@ -188,7 +189,8 @@ def test_it_stays_up_under_load(early: Study) -> None:
 
 def test_idle_connections_do_not_stop_it(early: Study) -> None:
     live = Live(stamp=lambda: 0, sections=early.sections, progress=early.progress, every=1)
-    server = make_server(live, "127.0.0.1", 0)
+    server = make_server("127.0.0.1", 0)
+    server.live = live
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     port = server.server_address[1]
     idle = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(30)]
@@ -227,18 +229,14 @@ def test_a_watcher_that_died_is_told(early: Study, monkeypatch: pytest.MonkeyPat
         assert ask("/").status == 200
 
 
-def test_a_taken_port_is_one_line(early: Study) -> None:
+def test_a_taken_port_is_one_line() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        live = Live(stamp=lambda: 0, sections=early.sections, progress=early.progress, every=1)
-        try:
-            with pytest.raises(InputError, match="cannot serve on"):
-                make_server(live, "127.0.0.1", taken.getsockname()[1])
-            with pytest.raises(InputError, match="cannot serve on"):
-                make_server(live, "no.such.host.invalid", 0)
-        finally:
-            live.close()
+        with pytest.raises(InputError, match="cannot serve on"):
+            make_server("127.0.0.1", taken.getsockname()[1])
+        with pytest.raises(InputError, match="cannot serve on"):
+            make_server("no.such.host.invalid", 0)
 
 
 def test_a_folder_without_runs_is_a_waiting_page(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from etastar.cli.merge import merge_command
 from etastar.cli.plan import plan_command
 from etastar.cli.predict import predict_command
 from etastar.cli.report import report_command
+from etastar.cli.reproduce import reproduce_command
 from etastar.cli.simulate import simulate_command
 from etastar.cli.status import status_command
 from etastar.cli.theory import theory_command
@@ -46,6 +47,7 @@ app.command("predict")(predict_command)
 app.command("report")(report_command)
 app.command("evaluate")(evaluate_command)
 app.command("figures")(figures_command)
+app.command("reproduce")(reproduce_command)
 app.command("simulate")(simulate_command)
 app.command("theory")(theory_command)
 app.command("plan")(plan_command)

@@ -20,6 +20,7 @@ from etastar.estimate.weights import FitChoice
 from etastar.importers.expressions import keep_runs
 from etastar.importers.sources import parse_mapping, read_source
 from etastar.predict.answer_json import exp2 as exp2
+from etastar.records import REQUIRED
 from etastar.scale import parse_number
 from etastar.shipped import named
 
@@ -101,7 +102,10 @@ def load(
     """Read, map, filter, group: the door of every verb that looks at runs."""
     options = _options(degree, window, level, replicates, seed, surface)
     imported = read_source(runs, mapping=parse_mapping(mapping), where=where)
-    table, notes = imported.table, [*imported.notes, *(f"{said}" for said in imported.problems)]
+    table, notes = imported.table, [*imported.notes, *imported.problems]
+    if imported.trajectories is not None:  # a tracker's logs: say at least where the sizes and the rate come from
+        told = ", ".join(f"{name} from {imported.mapped[name]}" for name in REQUIRED if name in imported.mapped)
+        notes.insert(0, f"{imported.kind}: {told}")
     notes += [f"run {run!r} left out: {why}" for run, why in imported.refused[:MOST_REFUSALS]]
     if len(imported.refused) > MOST_REFUSALS:
         notes.append(

@@ -20,7 +20,7 @@ from etastar.importers.expressions import keep_runs
 from etastar.plan.study_plan import load_plan
 from etastar.report.markdown import build_markdown
 from etastar.report.outcome import outcome_words
-from etastar.report.page import write_report, write_text
+from etastar.report.page import checked_place, write_report, write_text
 from etastar.report.section import Section, study_section
 from etastar.report.view import StudyView
 from etastar.scale import Scale
@@ -79,12 +79,11 @@ def report_command(
     """
     target = target_of(Path(study), params, tokens)
     path = out or Path("report.html" if form is Format.HTML else "report.md")
-    if path.is_dir():
-        raise InputError(f"--out: {str(path)!r} is a folder", hint=f"name a file, e.g. {path.name}/report.{form}")
     loaded = o.load(
         study, mapping=mapping, where=where, group=group, degree=degree, window=window, eff_lr=eff_lr, level=level,
         replicates=replicates, seed=seed, surface=surface,
     )  # fmt: skip
+    checked_place(path)
     whole = view_of(study, loaded, group=group, trajectories=trajectories)
     view = fitted_part(whole, fit_where)
     settings = t.target_settings(

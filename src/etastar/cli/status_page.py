@@ -36,27 +36,29 @@ def serve_study(study: Path, params: str | None, tokens: str | None, host: str, 
     def progress() -> Progress | None:
         return None if look is None else progress_of(look())
 
-    live = Live(
-        stamp=lambda: stamp_of(study),
-        sections=lambda: [live_section(study, asked, progress())],
-        progress=progress,
-        every=every,
-    )
-    server = make_server(live, host, port)
-    shown = f"[{host}]" if ":" in host else host
-    typer.echo(f"serving {study} at http://{shown}:{server.server_address[1]}/ (Ctrl-C ends it)")
-    if not is_loopback(host):
-        typer.echo(
-            f"--host {host}: whoever reaches this machine there can read the study's numbers; there is no password",
-            err=True,
-        )
+    server = make_server(host, port)
     try:
+        typer.echo(f"reading {study} …")
+        server.live = Live(
+            stamp=lambda: stamp_of(study),
+            sections=lambda: [live_section(study, asked, progress())],
+            progress=progress,
+            every=every,
+        )
+        shown = f"[{host}]" if ":" in host else host
+        typer.echo(f"serving {study} at http://{shown}:{server.server_address[1]}/ (Ctrl-C ends it)")
+        if not is_loopback(host):
+            said = (
+                f"--host {host}: whoever reaches this machine there can read the study's numbers; there is no password"
+            )
+            typer.echo(said, err=True)
         server.serve_forever(poll_interval=0.2)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     finally:
         server.server_close()
-        live.close()
+        if server.live is not None:
+            server.live.close()
 
 
 def live_section(study: Path, asked: Scale | None, progress: Progress | None) -> Section:

@@ -58,6 +58,13 @@ def train_command(
     raise typer.Exit(0 if finished else 3)
 
 
+def train_spec(path: Path, out: Path) -> bool:
+    """Train a specification's file with a live display; False if it was stopped first."""
+    from etastar.train.spec_file import load_spec
+
+    return _train(load_spec(path), out, None)
+
+
 def _train(spec: TrainSpec, out: Path, stop_after: float | None) -> bool:
     try:
         from etastar.train.loop import train

@@ -6,6 +6,7 @@ expression over them. A run that lacks what the contract needs is refused by nam
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +17,7 @@ import pyarrow as pa
 from etastar.errors import InputError
 from etastar.importers.columns import as_numbers
 from etastar.importers.expressions import compute, keep, listed
-from etastar.importers.meaning import Meaning, meaning_of
+from etastar.importers.meaning import Meaning, meaning_of, possible
 from etastar.importers.names import LR_METRICS, NUMBERS
 from etastar.importers.outcome import EffLr, LossChoice, choose_loss, eff_lr_of, status_of
 from etastar.importers.raw import Gathered, RawRun, cleaned
@@ -88,8 +89,12 @@ def _read(raw: RawRun, name: str) -> _Read:
     rate = next((series for key, series in raw.metrics.items() if key.lower() in LR_METRICS), None)
     meaning = meaning_of(raw)
     eff_lr = eff_lr_of(raw, rate)
-    meaning.set("mean_eff_lr", eff_lr.mean, eff_lr.origin)
-    meaning.set("plateau_eff_lr", eff_lr.plateau, "etastar/plateau_eff_lr")
+    for column, value, origin in (
+        ("mean_eff_lr", eff_lr.mean, eff_lr.origin),
+        ("plateau_eff_lr", eff_lr.plateau, "etastar/plateau_eff_lr"),
+    ):
+        if value is not None and possible(column, value):
+            meaning.set(column, value, origin)
     return _Read(raw, name, meaning, eff_lr)
 
 
@@ -140,7 +145,10 @@ def _override(
     for name, text in mapping.items():
         if name == "step":
             continue
-        if text in frame.columns:
+        if name == "mean_eff_lr" and (means := _means(text, read)) is not None:
+            frame = frame.with_columns(pl.Series(name, means, pl.Float64))
+            notes.append(f"mean_eff_lr: the mean of {text} over its logged steps")
+        elif text in frame.columns:
             frame = frame.with_columns(pl.col(text).alias(name))
         elif name != "loss" or _never_logged(text, read):
             frame = compute(frame, name, text)
@@ -154,6 +162,16 @@ def _override(
         if missing.any():
             mapped.setdefault("tokens", "steps × batch_tokens")
     return frame, {name: mapped[name] for name in RUN_SCHEMA.names if name in mapped}
+
+
+def _means(metric: str, read: list[_Read]) -> list[float | None] | None:
+    """The mean of a metric over each run's logged steps; None where it is no metric, or a running mean already."""
+    metric = metric.removeprefix("metric.")
+    if "mean" in metric or _never_logged(metric, read):
+        return None
+    series = [one.raw.metrics.get(metric) for one in read]
+    kept = [[v for v in one.values if math.isfinite(v) and v > 0] if one else [] for one in series]
+    return [sum(values) / len(values) if values else None for values in kept]
 
 
 def _never_logged(text: str, read: list[_Read]) -> bool:
@@ -197,6 +215,8 @@ def _refuse(
     said = ", ".join(f"no {name} in {count}" for name, count in missing)
     first = missing[0][0] if missing else "loss"
     example = {"tokens": "tokens=steps*524288", "params": "params=124M", "loss": "loss=METRIC"}.get(first, "lr=NAME")
+    if not settings:
+        example = "\"lr=split_part(run,'lr',2)\" (no settings were logged; a run's name may hold them)"
     seen = f"settings are {listed(settings) or 'none'}; metrics are {listed(metrics) or 'none'}"
     raise InputError(
         f"{gathered.kind}: none of {frame.height} runs can be used ({said})",

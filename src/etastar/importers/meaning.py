@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from etastar.importers import names as n
 from etastar.importers.raw import RawRun
+from etastar.records import RUN_COLUMNS
 from etastar.scale import format_number
 
 _TOKENS_NOT_SEQUENCES = 2**15  # "total_batch_size: 524288" counts tokens: nobody takes so many sequences
@@ -39,9 +39,12 @@ def meaning_of(run: RawRun) -> Meaning:
     asked = n.Settings(run.config)
     logged = n.Settings({name: series.last for name, series in run.metrics.items()})
     found = Meaning()
+    for name, column in n.MONITORED.items():  # measured, not intended: believed before any setting
+        if name in run.metrics and possible(column, run.metrics[name].last):
+            found.set(column, run.metrics[name].last, name)
     for column, known in n.NUMBERS.items():
         value = asked.number(known)
-        if value is not None and _possible(column, value.value):
+        if value is not None and possible(column, value.value):
             found.set(column, value.value, value.name)
     for column, known in n.WORDS.items():
         word = asked.ask(known)
@@ -52,15 +55,25 @@ def meaning_of(run: RawRun) -> Meaning:
             found.set(column, value.value, f"metric {value.name}")
     for step in (_optimizer, _schedule, _rate, _steps, _batch, _tokens, _params, _warmup):
         step(run, asked, found)
+    for column in [c for c in found.values if c in n.NUMBERS and not possible(c, found.values[c])]:
+        found.guesses.append(f"{column}: {found.values.pop(column):g}, from {found.origin.pop(column)}, cannot be")
     return found
 
 
-_Step = Callable[[RawRun, n.Settings, Meaning], None]
+def possible(column: str, value: float) -> bool:
+    """Within the contract; and -1 and 0 are how trainers say "not set"."""
+    low, high = _RANGES[column]
+    return math.isfinite(value) and low <= value <= high and (value > 0 or column in _MAY_BE_ZERO)
 
 
-def _possible(column: str, value: float) -> bool:
-    """-1 and 0 are how trainers say "not set"."""
-    return math.isfinite(value) and (value > 0 or (value == 0 and column in ("weight_decay", "beta1", "seed", "warmup_steps")))  # fmt: skip
+_MAY_BE_ZERO = ("weight_decay", "beta1", "seed", "warmup_steps", "decay_steps")
+_RANGES = {
+    column.name: (
+        -(2.0**62) if column.low is None else column.low,
+        2.0**62 if column.high is None else column.high,  # whole numbers are kept in 64 bits
+    )
+    for column in RUN_COLUMNS
+}
 
 
 def _optimizer(_run: RawRun, asked: n.Settings, found: Meaning) -> None:
@@ -97,6 +110,8 @@ def _rate(run: RawRun, _asked: n.Settings, found: Meaning) -> None:
 def _steps(run: RawRun, _asked: n.Settings, found: Meaning) -> None:
     if "steps" not in found.values and run.last_step > 0:
         found.set("steps", run.last_step, "last logged step")
+        if run.status is None:
+            found.guesses.append("steps: the last logged one, since none is planned: a run cut short looks finished")
 
 
 def _batch(run: RawRun, asked: n.Settings, found: Meaning) -> None:

@@ -39,7 +39,7 @@ NUMBERS: dict[str, tuple[str, ...]] = {
     "warmup_steps": ("warmup_steps", "warmup_iters", "num_warmup_steps", "n_warmup", "warmup"),
     "decay_steps": ("decay_steps", "cooldown_steps", "n_decay", "num_decay_steps", "warmdown_iters", "decay_iters"),
     "seed": ("seed", "random_seed", "global_seed"),
-    "mean_eff_lr": ("mean_eff_lr",),
+    "mean_eff_lr": ("mean_eff_lr", "eff_lr", "eff_lr_mean", "effective_lr", "mean_effective_lr"),
     "plateau_eff_lr": ("plateau_eff_lr",),
 }  # fmt: skip
 WORDS: dict[str, tuple[str, ...]] = {
@@ -71,21 +71,31 @@ LAYERS = ("n_layer", "n_layers", "num_layers", "num_hidden_layers", "depth", "la
 WIDTH = ("n_embd", "d_model", "hidden_size", "dim", "model_dim", "width", "embed_dim", "hidden")
 VOCABULARY = ("vocab_size", "padded_vocab_size", "n_vocab")
 INNER = ("intermediate_size", "ffn_hidden_size", "d_ff", "hidden_dim", "n_inner")
-HEADS, KV_HEADS, HEAD_DIM = ("num_attention_heads", "n_head", "n_heads"), ("num_key_value_heads", "n_kv_heads"), (
-    "head_dim",
-)  # fmt: skip
+HEADS = ("num_attention_heads", "n_head", "n_heads")
+KV_HEADS = ("num_key_value_heads", "n_kv_heads")
+HEAD_DIM = ("head_dim",)
 
+# what our own monitor says of a run when it ends
+MONITORED = {
+    "etastar/params": "params", "etastar/tokens": "tokens", "etastar/steps": "steps", "etastar/peak_lr": "lr",
+}  # fmt: skip
 TOKEN_METRICS = (
     "tokens_seen", "num_input_tokens_seen", "n_tokens_seen", "consumed_tokens", "tokens_consumed", "total_tokens",
     "num_tokens", "train_tokens", "tokens", "train/tokens", "train/total_tokens", "train/tokens_seen",
     "train/num_input_tokens_seen", "throughput/total_tokens",
 )  # fmt: skip
-LR_METRICS = ("learning_rate", "lr", "train/learning_rate", "train/lr", "lr-adamw", "lr-adam", "optim/learning_rate")
+LR_METRICS = (
+    "learning_rate", "lr", "train/learning_rate", "train/lr", "lr-adamw", "lr-adam", "optim/learning_rate", "etastar/lr",
+)  # fmt: skip
 VALIDATION = (
     "val_loss", "eval_loss", "eval/loss", "val/loss", "validation/loss", "validation_loss", "valid/loss",
     "valid_loss", "loss/val", "loss/eval", "loss/validation", "final_val_loss", "test_loss", "test/loss",
+    "etastar/val_loss", "etastar/loss",
 )  # fmt: skip
-TRAINING = ("loss", "train/loss", "train_loss", "training_loss", "loss/train", "train/loss_step", "train_loss_step")
+TRAINING = (
+    "loss", "train/loss", "train_loss", "training_loss", "loss/train", "train/loss_step", "train_loss_step",
+    "loss_metrics/global_avg_loss", "etastar/train_loss",
+)  # fmt: skip
 GRAD_NORM = ("grad_norm", "train/grad_norm", "gradient_norm", "train/gradient_norm", "optim/total_grad_norm")
 _VALIDATION_LIKE = re.compile(r"(^|[/_.\-])(val|valid|validation|eval|evaluation|test|dev)([/_.\-]|$)")
 _LOSS_LIKE = re.compile(r"(^|[/_.\-])(loss|nll|cross_entropy|ce|bpb)([/_.\-]|$)")

@@ -16,9 +16,12 @@ from etastar.records import RunStatus
 
 MOST_KEYS = 20_000  # of a configuration: YAML aliases can make a small file a huge tree
 DEEPEST = 32
+LARGEST_STEP = 2**62
 LONGEST_TEXT = 16 * 2**20  # bytes of JSON or YAML that are parsed at once
 # Trackers count calls of `log`; the optimizer's step is one of these where a row holds it
 STEP_METRICS = ("trainer/global_step", "train/global_step", "global_step", "iter", "iteration", "train/step", "step")
+# Our own monitor counts steps itself; its metrics share rows with the user's, whose steps may count otherwise
+MONITOR, MONITOR_STEP = "etastar/", "etastar/step"
 
 
 @dataclass
@@ -68,7 +71,11 @@ class RawRun:
     own_step: int | None = None  # the optimizer's step of the last row that held one
 
     def add(self, name: str, step: int, time: float, value: float) -> None:
-        """One point of one metric."""
+        """One point of one metric; a step that no table can hold is left out, and named once."""
+        if abs(step) >= LARGEST_STEP:
+            said = f"{self.source}: {name} at a step beyond 2^62 is left out"
+            self.problems += [said] if said not in self.problems else []
+            return
         self.metrics.setdefault(name, Series()).add(step, time, value)
 
     @property
@@ -116,15 +123,22 @@ def number(value: Any) -> float | None:
     return None
 
 
+def whole(value: Any, default: int) -> int:
+    """A step as trackers write it; the default where it is no finite number."""
+    found = number(value)
+    return default if found is None or not math.isfinite(found) else int(found)
+
+
 def log_row(run: RawRun, row: Mapping[str, Any], step: int, time: float) -> None:
     """One call of a tracker's `log`: all its numbers, at the optimizer's step where the row holds it."""
     own = next((v for name in STEP_METRICS if (v := number(row.get(name))) is not None), None)
     if own is not None and math.isfinite(own) and own >= 0 and own == int(own):
         run.own_step = int(own)
     step = step if run.own_step is None else run.own_step  # a row without it belongs to the one before
+    ours = whole(row.get(MONITOR_STEP), step)
     for name, value in row.items():
-        if name not in STEP_METRICS and (found := number(value)) is not None:
-            run.add(name, step, time, found)
+        if name not in (*STEP_METRICS, MONITOR_STEP) and (found := number(value)) is not None:
+            run.add(name, ours if name.startswith(MONITOR) else step, time, found)
 
 
 def printable(text: str) -> str:

@@ -10,7 +10,7 @@ import importlib
 from typing import Any
 
 from etastar.errors import InputError
-from etastar.importers.raw import Gathered, RawRun, flatten, log_row, number
+from etastar.importers.raw import Gathered, RawRun, flatten, log_row, number, whole
 from etastar.records import RunStatus
 
 KIND = "a W&B project on a server"
@@ -47,7 +47,7 @@ def _run(one: Any, address: str) -> RawRun:
     run.config = {k: v for k, v in flatten(dict(one.config)).items() if not k.startswith("_wandb")}
     run.status = _STATES.get(str(one.state), RunStatus.CRASHED)
     for row in one.scan_history():
-        step = int(number(row.get("_step")) or 0)
+        step = whole(row.get("_step"), 0)
         time = number(row.get("_timestamp")) or 0.0
         log_row(run, {k: v for k, v in flatten(row).items() if not k.startswith("_")}, step, time)
     for name, value in flatten(dict(one.summary)).items():

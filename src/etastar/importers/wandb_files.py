@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from etastar.importers.framing import wandb_records
-from etastar.importers.raw import LONGEST_TEXT, Gathered, RawRun, combine, flatten, log_row, number, relative
+from etastar.importers.raw import LONGEST_TEXT, Gathered, RawRun, combine, flatten, log_row, number, relative, whole
 from etastar.importers.wire import Field, WireError, fields
 from etastar.records import RunStatus
 
@@ -123,7 +123,7 @@ def _configure(run: RawRun, message: bytes) -> None:
 def _history(run: RawRun, message: bytes) -> None:
     row = flatten(_items(message))
     step = next((f.signed for part in fields(message) if part.number == 2 for f in fields(part.data)), 0)
-    step = int(number(row.pop("_step", None)) or step)
+    step = whole(row.pop("_step", None), step)
     time = number(row.pop("_timestamp", None)) or 0.0
     log_row(run, {name: value for name, value in row.items() if not name.startswith("_")}, step, time)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from etastar.errors import InputError
 from etastar.predict.invert import Theory
-from etastar.theory.calibrate import WeightCalibration
+from etastar.theory.calibrate import WeightCalibration, factor_drift
 from etastar.theory.heldout import HeldOut, judge_weight
 from etastar.theory.letters import beta1_of_factor
 from etastar.theory.network import Calibration
@@ -154,7 +154,9 @@ def _lr_report(
         near_optimum=near,
         factors=(float(factors.min()), float(np.median(factors)), float(factors.max())),
         update_drift=float(np.median([fit.update_drift for fit in fits])),
-        factor_drift=float(np.nanmedian([fit.factor_drift for fit in fits])),
+        factor_drift=float(
+            np.nanmedian([factor_drift(f, one, whole.run) for f, one in zip(fits, matrices, strict=True)])
+        ),
         held_out_median=float(np.median(errors)) if len(errors) else float("nan"),
         held_out_worst=float(errors.max()) if len(errors) else float("nan"),
         held_out_bias=float(np.mean([one.eff_lr_bias for one in outside])) if outside else float("nan"),

@@ -27,7 +27,7 @@ def read_trajectories(study: Path, given: Path | None = None) -> pa.Table | None
         if given is not None:
             raise InputError(f"--trajectories: no Parquet file in {str(given)!r}", hint="give a file or a study folder")
         return None
-    return pa.concat_tables(tables)
+    return pa.concat_tables(tables, promote_options="permissive")  # imported ones have a column more
 
 
 def paths_by_group(

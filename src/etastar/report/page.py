@@ -27,16 +27,27 @@ from etastar.report.words import lr_words, octave_words, percent_words, power_ht
 from etastar.scale import format_number
 from etastar.store import write_atomically
 
-__all__ = ["build_page", "main_html", "page_data", "write_report"]
+__all__ = ["build_page", "checked_place", "main_html", "page_data", "write_report", "write_text"]
 
 
 def write_report(sections: Sequence[Section], out: str | Path, *, headline: int = 0) -> Path:
     """Write the page, whole or not at all. `headline` is the section whose answer opens it."""
-    path = Path(out)
-    if path.is_dir():
-        raise InputError(f"--out: {str(path)!r} is a folder", hint="name a file, e.g. report.html")
+    path = checked_place(Path(out))
     text = build_page(sections, headline=headline)
     write_text(path, text)
+    return path
+
+
+def checked_place(path: Path) -> Path:
+    """A place that a file can be written to; its folder is made. Refused in words before anything is computed."""
+    if path.is_dir():
+        raise InputError(f"--out: {str(path)[:120]!r} is a folder", hint="name a file, e.g. report.html")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"--out: {str(path)[:120]!r} cannot be written ({error.strerror})", hint="name a file in a folder of yours"
+        ) from None
     return path
 
 

@@ -118,13 +118,15 @@ class Live:
         return json_text(news).encode()
 
 
-class _Server(ThreadingHTTPServer):
+class LiveServer(ThreadingHTTPServer):
+    """Listens from the start; answers once `live` is there and `serve_forever` runs."""
+
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], live: Live, family: socket.AddressFamily) -> None:
+    def __init__(self, address: tuple[str, int], family: socket.AddressFamily) -> None:
         self.address_family = family
-        self.live = live
+        self.live: Live | None = None
         self.names = allowed_names(address[0])
         self._free = threading.Semaphore(MOST_AT_ONCE)
         super().__init__(address, _Handler)
@@ -148,8 +150,8 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.0"  # a connection a request: none is held open between two
 
     @property
-    def _own(self) -> _Server:
-        assert isinstance(self.server, _Server)
+    def _own(self) -> LiveServer:
+        assert isinstance(self.server, LiveServer)
         return self.server
 
     def do_GET(self) -> None:
@@ -172,6 +174,7 @@ class _Handler(BaseHTTPRequestHandler):
             )
             return
         live = self._own.live
+        assert live is not None
         route = self.path.partition("?")[0]
         if route == "/":
             self._send(HTTPStatus.OK, live.snapshot.page, "text/html", body=body)
@@ -205,11 +208,11 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing: the terminal belongs to the study."""
 
 
-def make_server(live: Live, host: str, port: int) -> ThreadingHTTPServer:
-    """A server that listens; `serve_forever` answers. A host that cannot be bound is refused in words."""
+def make_server(host: str, port: int) -> LiveServer:
+    """A server that listens. A host or port that cannot be bound is refused in words."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return _Server((str(address[0]), int(address[1])), live, family)
+        return LiveServer((str(address[0]), int(address[1])), family)
     except (OSError, OverflowError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(

@@ -41,7 +41,6 @@ class WeightCalibration:
     factor_from_dot: float  # the same from ⟨u,w⟩ = −ηU²β/(1−αβ) over the window; NaN where it is not logged
     fit_residual: float  # root mean square relative error of ‖w‖ in the window
     update_drift: float  # octaves of U per octave of t in the window
-    factor_drift: float  # octaves of κU² per octave of t, between the window's halves
     fit_start: int
     fit_stop: int
     stop_weight_norm: float  # ‖w‖ before step fit_stop
@@ -98,7 +97,6 @@ def calibrate_weight(
         factor_from_dot=_factor(dot / (1.0 + (1.0 - shrink) * dot)),
         fit_residual=residual,
         update_drift=_slope(trajectory.step[inside], trajectory.update_norm[inside]),
-        factor_drift=_factor_drift(trajectory, rates, delta, start, fit_stop),
         fit_start=start,
         fit_stop=fit_stop,
         stop_weight_norm=float(np.interp(fit_stop, trajectory.step, trajectory.weight_norm)),
@@ -126,10 +124,10 @@ def schedule_rates(run: PlannedRun, lr: float, stop: int) -> tuple[Floats, Float
 
 def _responses(trajectory: Trajectory, rates: Floats, delta: Floats, start: int, stop: int) -> tuple[Floats, Floats]:
     """Π α² since `start`, and the growth that κ = 1 would give, at steps start … stop − 1."""
-    shrink = ((1.0 - delta[start:stop]) ** 2)[:, None]
-    push = (rates[start:stop] * trajectory.every_step("update_norm", start, stop))[:, None] ** 2
-    kept = linear_scan(shrink, np.zeros_like(push), np.ones(1))
-    return kept[:-1, 0], linear_scan(shrink, push, np.zeros(1))[:-1, 0]
+    shrink = (1.0 - delta[start:stop]) ** 2
+    push = (rates[start:stop] * trajectory.every_step("update_norm", start, stop)) ** 2
+    kept = np.concatenate([[1.0], np.cumprod(shrink[:-1])])
+    return kept, linear_scan(shrink[:, None], push[:, None], np.zeros(1))[:-1, 0]
 
 
 def _fit(squared: Floats, kept: Floats, pushed: Floats) -> tuple[float, float]:
@@ -149,8 +147,10 @@ def _factor(beta: float) -> float:
     return (1.0 + beta) / (1.0 - beta)
 
 
-def _factor_drift(trajectory: Trajectory, rates: Floats, delta: Floats, start: int, stop: int) -> float:
-    """log2 of (κ fitted on the later half / on the earlier half), per octave of t between their middles."""
+def factor_drift(fit: WeightCalibration, trajectory: Trajectory, run: PlannedRun) -> float:
+    """Octaves of κU² per octave of t: κ fitted on the later half of a fit's window against that on the earlier."""
+    start, stop = fit.fit_start, fit.fit_stop
+    rates, delta = schedule_rates(run, fit.lr, stop)
     middle = (start + stop) // 2
     halves = []
     for low, high in ((start, middle), (middle, stop)):

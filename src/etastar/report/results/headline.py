@@ -6,6 +6,7 @@ learning rate against the optimum of all seeds at the largest cell. Beside it wh
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,8 +71,11 @@ class Rival:
     remark: str = ""
 
 
-def cuts(view: StudyView, truth: Truth) -> tuple[Cut, ...]:
-    """The answer from every cut, shortest first."""
+def cuts(view: StudyView, column: EffColumn) -> tuple[Cut, ...]:
+    """The answer from every cut, shortest first; none where the largest cell has no optimum."""
+    truth, view = truth_of(view), view.with_eff_lr(column)
+    if truth is None:
+        return ()
     tokens = block_of(view.main, truth.target.params).tokens
     inside = [d for d in tokens if SMALLEST <= d / truth.target.tokens <= LARGEST]
     return tuple(_cut(view, truth, tokens[tokens <= cut][::-1][::EVERY]) for cut in inside[::2])
@@ -135,14 +139,14 @@ def _rival(name: str, log2_lr: float, truth: Truth, cost: float, remark: str = "
     return Rival(name, truth.error(log2_lr), price, cost, remark or ("" if price is not None else "outside the sweep"))
 
 
-def lines(view: StudyView) -> tuple[str, list[str]]:
-    """(the sentences, the tables) as Markdown."""
+def lines(view: StudyView, by_mean: Mapping[EffColumn, tuple[Cut, ...]]) -> tuple[str, list[str]]:
+    """(the sentences, the tables) as Markdown, from the cuts with each mean of η_eff."""
     truth = truth_of(view)
     if truth is None:
         return "The largest cell has no interior optimum: nothing to predict.", []
     sentences, table = [], []
     for name, column in MEANS.items():
-        found = cuts(view.with_eff_lr(column), truth)
+        found = by_mean[column]
         sentences.append(f"With {name}, {_sentence(found)}")
         table += [f"With {name}:", "", *_rows(found), ""]
     blur = 0.5 * (truth.log2_interval[1] - truth.log2_interval[0])

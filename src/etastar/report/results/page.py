@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from etastar.estimate.cells import Quantity
+from dataclasses import dataclass
+
+from etastar.estimate.cells import EffColumn, Quantity
 from etastar.report.results import dynamics, headline, laws, transfer
 from etastar.report.results.claim import Claim
 from etastar.report.results.seeds import main_rows, seeds_of
@@ -10,13 +12,27 @@ from etastar.report.view import StudyView, training_of
 from etastar.scale import format_number
 
 
-def claims(view: StudyView, trials: tuple[transfer.Trial, ...]) -> tuple[Claim, ...]:
-    """Every claim, in the order of the page."""
+@dataclass(frozen=True)
+class Parts:
+    """What a page is made of; each part can be another process's work."""
+
+    cuts: dict[EffColumn, tuple[headline.Cut, ...]]
+    trials: tuple[transfer.Trial, ...]
+    claims: tuple[Claim, ...]  # all but that of the axes, which is read off the trials
+
+
+def parts_of(view: StudyView) -> Parts:
+    """Every part, one after another."""
+    cuts = {column: headline.cuts(view, column) for column in headline.MEANS.values()}
+    return Parts(cuts, transfer.trials(view), claims(view))
+
+
+def claims(view: StudyView) -> tuple[Claim, ...]:
+    """Every claim but that of the axes."""
     return (
         laws.straighter(view),
         laws.bend(view),
         laws.foreseen(view),
-        transfer.axes(view, trials),
         transfer.quantities(view),
         transfer.proportion(view),
         dynamics.regimes(view),
@@ -28,11 +44,10 @@ def claims(view: StudyView, trials: tuple[transfer.Trial, ...]) -> tuple[Claim, 
     )
 
 
-def markdown(view: StudyView, command: str) -> str:
+def markdown(view: StudyView, command: str, made: Parts) -> str:
     """The whole page; the same study gives the same bytes."""
-    trials = transfer.trials(view)
-    tested = claims(view, trials)
-    sentence, tables = headline.lines(view)
+    tested = (*made.claims[:3], transfer.axes(view, made.trials), *made.claims[3:])
+    sentence, tables = headline.lines(view, made.cuts)
     parts = [
         f"# Results: {view.name}",
         f"Written by `{command}`. The paper's claims on the runs of this study; nothing here was typed by hand.",
@@ -49,7 +64,7 @@ def markdown(view: StudyView, command: str) -> str:
         "## All strategies by budget",
         "The paper's training sets, one seed at a time, at the largest test cell: along D the shortest horizon and the "
         "one that spends the rest of β; along N the smaller sizes at the target's D. Straight laws, as the paper has them.",
-        "\n".join(transfer.table(trials)),
+        "\n".join(transfer.table(made.trials)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 

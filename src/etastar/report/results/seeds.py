@@ -76,7 +76,7 @@ def one_seed(view: StudyView, seed: int | None, keep: pa.Table | None = None, *,
         mine = rows.filter(pc.field("params") == params)
         there = {one for one in mine["seed"].to_pylist() if one is not None}
         if there:
-            mine = mine.filter(pc.field("seed") == seed if seed in there else min(there))
+            mine = mine.filter(pc.field("seed") == (seed if seed in there else min(there)))
         taken.append(mine)
     table = pa.concat_tables(taken)
     paths = view.trajectories

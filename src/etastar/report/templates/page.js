@@ -210,7 +210,7 @@
     return library().then((Plotly) => {
       if (!figure.dataset.drawn) canvas.replaceChildren();
       figure.dataset.drawn = "yes";
-      return Plotly.react(canvas, traces, layout, config).then(() => performance.mark("etastar-figure"));
+      return Plotly.react(canvas, traces, layout, config).then(() => { if (!root.dataset.drawn) root.dataset.drawn = String(Math.round(performance.now())); });
     });
   }
   function figures() {
@@ -352,7 +352,6 @@
   requestAnimationFrame(() => setTimeout(() => {
     start();
     if ("live" in document.body.dataset) live();
-    root.dataset.ready = "yes";
-    performance.mark("etastar-ready");
+    root.dataset.ready = String(Math.round(performance.now())); // milliseconds until the page could be used
   }, 0));
 })();
