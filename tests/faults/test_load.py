@@ -105,7 +105,8 @@ def test_a_large_study_in_bounded_memory(tmp_path: Path) -> None:
 def _serving() -> Iterator[int]:
     section = small_section()
     live = Live(stamp=lambda: 0, sections=lambda: [section], progress=lambda: None, every=3)
-    server = make_server(live, "127.0.0.1", 0)
+    server = make_server("127.0.0.1", 0)
+    server.live = live
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     yield server.server_address[1]

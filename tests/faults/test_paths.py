@@ -79,7 +79,8 @@ def test_no_path_reaches_a_file_through_the_server(tmp_path: Path, full: bool, m
     monkeypatch.chdir(tmp_path / "served")
     section = small_section()
     live = Live(stamp=lambda: 0, sections=lambda: [section], progress=lambda: None, every=60)
-    server = make_server(live, "127.0.0.1", 0)
+    server = make_server("127.0.0.1", 0)
+    server.live = live
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     known = {live.snapshot.page, live.snapshot.data, live.status()}

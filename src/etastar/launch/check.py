@@ -26,7 +26,10 @@ def verify_plan(folder: Path) -> list[Problem]:
         study = open_study(folder)
     except EtastarError as error:
         return [*found, Problem("plan.yaml", error.message.removeprefix(f"{folder / 'plan.yaml'}: "))]
-    if not as_launched(folder):
+    if (same := as_launched(folder)) is None:
+        said = "carries no digest: written by hand or by an earlier version, or cut short"
+        found.append(Problem("plan.yaml", said, wrong=False))
+    elif not same:
         found.append(Problem("plan.yaml", "is not what was launched: it was changed by hand, or is damaged"))
     there = RunIndex(folder).there()
     for record in study.stacks:

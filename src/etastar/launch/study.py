@@ -158,14 +158,14 @@ def _signed(text: str) -> str:
     return f"{text}{_DIGEST}{content_id({'plan': text})}\n"
 
 
-def as_launched(folder: Path) -> bool:
-    """Is the folder's plan the one that was launched? False where it was changed by hand, or damaged."""
+def as_launched(folder: Path) -> bool | None:
+    """Is the folder's plan the one that was launched? False: changed by hand, or damaged. None: it has no digest."""
     try:
         text = (folder / "plan.yaml").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return False
     body, found, _ = text.rpartition(_DIGEST)
-    return not found or _signed(body) == text
+    return _signed(body) == text if found else None
 
 
 def write_record(folder: Path, record: StackRecord) -> None:
