@@ -57,7 +57,7 @@ def test_a_failed_task_is_shown_and_its_siblings_go_on(make: Make, tmp_path: Pat
     executor.submit = broken  # type: ignore[method-assign]
     outcome = launch(study, executor, say=quiet)
     assert list(outcome.failed) == ["s0"]
-    assert "model: is missing" in outcome.failed["s0"]
+    assert "not a stack's record" in outcome.failed["s0"]
     assert not outcome.finished
     assert read_runs(study.path)["seed"].to_pylist() == [1] * 4
     before = {path: path.stat().st_mtime_ns for path in (study.path / "runs").iterdir()}

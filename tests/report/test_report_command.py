@@ -148,6 +148,8 @@ def test_serving_until_it_is_interrupted(study: Path) -> None:
     process = subprocess.Popen(
         [*command, "--params", "63.5M", "--tokens", "80B"], env={**os.environ, "PYTHONPATH": str(SOURCE)}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        # a shell's background job ignores the interrupt, and so would its children
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     try:
         assert process.stdout is not None

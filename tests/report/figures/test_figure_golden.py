@@ -1,6 +1,6 @@
 """Do the figures still show the same numbers? Data, not pixels.
 
-After a change that is meant to move them: `ETASTAR_WRITE_GOLDEN=1 python -m pytest tests/report/figures/test_golden.py`,
+After a change that is meant to move them: `ETASTAR_WRITE_GOLDEN=1 python -m pytest tests/report/figures/test_figure_golden.py`,
 and look at the difference. Lists are thinned to six values and rounded to five digits.
 """
 
