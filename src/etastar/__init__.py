@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 
 
 def load_study(source: str) -> StudyView:
-    """A study by the name it is shipped under ("mini"), or from any folder, file or tracker's logs.
+    """A study by the name it is shipped under ("mini"), or from a study folder or a runs file.
 
     >>> study = load_study("mini")
     >>> study.table.num_rows

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from etastar.estimate.cells import Quantity, build_groups
 from etastar.predict.cost import Curves, cost_at
+from etastar.records import group_labels
 from etastar.report.view import StudyView
 from etastar.scale import Scale
 
@@ -56,12 +57,8 @@ def seeds_of(view: StudyView, params: float) -> list[int | None]:
 
 def main_rows(view: StudyView) -> pa.Table:
     """The runs of the main group."""
-    known = {name: value for name, value in view.main.conditions.items() if name in ("optimizer", "schedule")}
-    rows = view.table
-    for name, value in known.items():
-        if value is not None:
-            rows = rows.filter(pc.field(name) == value)
-    return rows
+    labels = group_labels(view.table, view.group_columns)
+    return view.table.filter(pa.array([label == view.main.label for label in labels]))
 
 
 def one_seed(view: StudyView, seed: int | None, keep: pa.Table | None = None, *, steps: int | None = None) -> StudyView:
