@@ -77,9 +77,7 @@ def _shown(default: Any) -> str:
 
 def worker_environment() -> dict[str, str]:
     """The environment of a worker: this one, and this checkout of etastar on its path."""
-    import etastar
-
-    source = str(Path(etastar.__file__).parents[1])
+    source = str(Path(__file__).parents[2])
     before = os.environ.get("PYTHONPATH", "")
     paths = [source, *(p for p in before.split(os.pathsep) if p and p != source)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}

@@ -74,10 +74,9 @@ def no_decay(view: StudyView) -> Claim:
     if group is None:
         return untested(title, paper, "no run was trained by Adam without weight decay")
     params = group.blocks[-1].params
-    report = view.theory_report(group, params)
-    found = None if isinstance(report, str) else report.no_decay
+    found = view.no_decay_report(group, params)  # shared with its figure
     if found is None:
-        return untested(title, paper, report if isinstance(report, str) else "no constant-η stack")
+        return untested(title, paper, "no constant-η stack with trajectories")
     share = found.spread_octaves / found.free_spread_octaves
     lines = (
         f"N = {format_number(params)}: above {format_lr(found.collapse_lr)} the final η_eff spans "
