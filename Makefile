@@ -22,7 +22,7 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -n auto
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -n auto -m 'not gpu and not cluster and not trackers and not browser and not faults'
+	HYPOTHESIS_PROFILE=default $(BIN)/python -m pytest -n auto -m 'not gpu and not cluster and not trackers and not browser and not faults'
 	$(BIN)/python -m pytest -m cluster
 	$(BIN)/python -m pytest -m browser tests/browser
 	ETASTAR_TRACKERS_PYTHON=$(ETASTAR_TRACKERS_PYTHON) $(BIN)/python -m pytest -m trackers

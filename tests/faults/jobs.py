@@ -51,9 +51,9 @@ def in_pieces(study: str) -> dict[str, Any]:
     return {"finished": True}
 
 
-def sweep(study: str) -> dict[str, Any]:
+def sweep(study: str, seeds: int = 2) -> dict[str, Any]:
     """Plan, specifications, launcher, workers, journal: the whole way."""
-    opened = prepare(plan(), Path(study))
+    opened = prepare(plan(seeds), Path(study))
     outcome = launch(opened, InlineExecutor(opened.path), say=lambda _: None)
     return {"finished": outcome.finished, "failed": list(outcome.failed.values())}
 

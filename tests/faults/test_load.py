@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -21,29 +22,27 @@ from reported import small_section
 
 # in a process of its own: its peak memory is what is measured
 SCRIPT = """
-import json, resource, sys, time
-import numpy as np, pyarrow as pa
+import json, sys, time
+import pyarrow as pa, pyarrow.compute as pc
 from pathlib import Path
-from etastar.records import runs_table
-from etastar.simulate import Grid, World, simulate
+from etastar.simulate import Grid, World, simulate, simulate_trajectories
 from etastar.store import write_runs, write_trajectories
 study, runs, rows = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-began, made, table = time.monotonic(), 0, None
-seed = 0
-while made < runs:
-    table = simulate(World(), Grid(), seed=seed)
-    names = pa.array([f"s{seed}-{k}" for k in range(table.num_rows)])
-    table = table.set_column(table.column_names.index("run"), "run", names)
-    table = table.set_column(table.column_names.index("seed"), "seed", pa.array(np.full(table.num_rows, seed)))
-    write_runs(study, table, f"part-{seed:05d}")
-    made += table.num_rows
-    seed += 1
-rng = np.random.default_rng(0)
-for part in range(-(-rows // 500_000)):
-    n = min(500_000, rows - part * 500_000)
-    columns = {"run": pa.array([f"s0-{part}"] * n), "step": np.arange(n), "eff_lr": rng.random(n)}
-    write_trajectories(study, pa.table(columns), f"part-{part:05d}-0-{n}")
-print(json.dumps({"runs": made, "seconds": time.monotonic() - began}))
+began, world, paper = time.monotonic(), World(), Grid()
+seeds = -(-runs // (len(paper.widths) * len(paper.tokens) * len(paper.log2_lrs)))
+table = simulate(world, Grid(seeds=seeds))
+for width in paper.widths:
+    write_runs(study, table.filter(pc.starts_with(table["trunk"], f"w{width}-")), f"w{width}")
+trunks = seeds * len(paper.widths) * len(paper.log2_lrs)
+written = 0
+for width in paper.widths:
+    logged = simulate_trajectories(world, Grid(widths=(width,)), logged=round(rows / trunks / 4 / 1.2))
+    for seed in range(seeds):
+        names = pc.replace_substring_regex(logged["run"], "s0$", f"s{seed}")
+        part = logged.set_column(0, "run", names)
+        write_trajectories(study, part, f"w{width}-s{seed}")
+        written += part.num_rows
+print(json.dumps({"runs": table.num_rows, "rows": written, "seconds": time.monotonic() - began}))
 """
 MEASURED = """
 import json, resource, sys, time
@@ -80,25 +79,29 @@ def _command(*arguments: str) -> dict[str, float]:
 
 @pytest.mark.faults
 def test_a_large_study_in_bounded_memory(tmp_path: Path) -> None:
-    runs = counted("runs", full=20_000, quick=0, is_full=True)
-    rows = counted("trajectory_rows", full=2_000_000, quick=0, is_full=True)
-    goal = "100,000 runs and 50M trajectory rows; under 4 GB; linear"
+    """The paper's grid over and over: what `fit`, `predict` and `report` take grows no faster than the study."""
+    runs = counted("runs", full=100_000, quick=0, is_full=True)
+    rows = counted("trajectory_rows", full=50_000_000, quick=0, is_full=True)
+    goal = "100,000 runs and 50M trajectory rows; under 4 GB; growth at most linear"
+    target = ("--params", "707M", "--tokens", "200B")
+    verbs = {"fit": (), "predict": target, "report": (*target, "--out", str(tmp_path / "report.html"))}
+    seconds: dict[tuple[str, int], float] = {}
     with Table(10, "Load, large study", goal=goal, is_full=True) as table:
-        sizes = {"a quarter": 4, "whole": 1}
-        for name, share in sizes.items():
-            study = tmp_path / name.replace(" ", "")
+        for share in (4, 1):
+            study, name = tmp_path / f"study{share}", "a quarter" if share == 4 else "whole"
             made = _python(SCRIPT, str(study), str(runs // share), str(rows // share))
             assert made.returncode == 0, made.stderr[-2000:]
-            table.add(**{f"runs, {name}": json.loads(made.stdout)["runs"], f"trajectory rows, {name}": rows // share})
-            for verb in (("fit", str(study)), ("predict", str(study), "--params", "707M", "--tokens", "200B")):
-                found = _command(*verb)
-                table.add(
-                    **{
-                        f"{verb[0]} seconds, {name}": round(found["seconds"], 1),
-                        f"{verb[0]} MB, {name}": round(found["MB"]),
-                    }
-                )
+            there = json.loads(made.stdout)
+            table.add(**{f"runs, {name}": there["runs"], f"trajectory rows, {name}": there["rows"]})
+            for verb, options in verbs.items():
+                found = _command(verb, str(study), *options)
+                seconds[verb, share] = found["seconds"]
+                table.add(**{f"{verb}, {name}": f"{found['seconds']:.1f} s, {found['MB']:.0f} MB"})
                 assert found["MB"] < 4096
+            shutil.rmtree(study)
+        table.add(page_MB=round((tmp_path / "report.html").stat().st_size / 1e6, 1))
+        for verb in verbs:
+            assert seconds[verb, 1] < 1.25 * 4 * seconds[verb, 4], f"{verb} grows faster than the study"
 
 
 @contextmanager

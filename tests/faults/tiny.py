@@ -39,10 +39,11 @@ def spec(**changes: Any) -> TrainSpec:
     return build_spec(content)
 
 
-def plan() -> StudyPlan:
-    """The same as a plan of one stack, and a second stack of another seed."""
+def plan(seeds: int = 2) -> StudyPlan:
+    """The same as a plan of one stack for every seed."""
     stacks = [
-        {"name": f"s{seed}", "width": 8, "seed": seed, "lrs": [2**-9, 2**-7], "horizons": [6, 9]} for seed in (0, 1)
+        {"name": f"s{seed}", "width": 8, "seed": seed, "lrs": [2**-9, 2**-7], "horizons": [6, 9]}
+        for seed in range(seeds)
     ]
     return build_plan({"name": "tiny", "spec": _SPEC, "stacks": stacks})
 

@@ -15,6 +15,7 @@ from etastar.predict.backtest import backtest
 from etastar.predict.calibration import study_report
 from etastar.predict.diagnosis import diagnose_study
 from etastar.predict.invert import Source
+from etastar.predict.logged import LoggedRows
 from etastar.predict.recommend import answer_from
 from etastar.predict.settings import RunSettings, sweep_settings
 from etastar.predict.solve import solve_weight_decay
@@ -95,7 +96,7 @@ def study():
 def evidence_of(study, *, trajectories=True, **settings):
     runs, logged = study
     (group,) = build_groups(runs)
-    paths = paths_of(runs, logged) if trajectories else {}
+    paths = paths_of(runs, LoggedRows.of_table(logged)) if trajectories else {}
     asked = sweep_settings(group).model_copy(update=settings) if settings else None
     return Evidence(group, estimate_group(group, QUICK), paths=paths, settings=asked)
 
@@ -277,7 +278,7 @@ def test_trajectories_of_other_runs_are_refused(study):
     runs, logged = study
     other = logged.set_column(0, "run", pa.array(["x"] * logged.num_rows))
     with pytest.raises(InputError, match="name no run"):
-        paths_of(runs, other)
+        paths_of(runs, LoggedRows.of_table(other))
 
 
 def test_cosine_runs_without_a_trunk_are_calibrated_one_by_one():

@@ -75,7 +75,8 @@ def test_one_seed_sees_no_other_and_nothing_later() -> None:
     assert {row["seed"] for row in widest} == {1}
     assert {row["optimizer"] for row in one.table.to_pylist()} == {"adamw"}
     assert one.trajectories is not None
-    assert max(one.trajectories["step"].to_pylist()) < 5000
+    paths = one.trajectories.of(one.trajectories.names)
+    assert max(paths["step"].to_pylist()) < 5000
     # a size that was not trained with this seed stands in with its first
     assert {row["seed"] for row in one.table.to_pylist() if row["params"] < 4e6} == {0, 1}
 

@@ -10,7 +10,8 @@ import typer
 
 from etastar.errors import InputError
 from etastar.estimate.cells import Group
-from etastar.predict.paths import paths_by_group, read_trajectories
+from etastar.predict.logged import LoggedRows, read_trajectories
+from etastar.predict.paths import paths_by_group
 from etastar.predict.settings import RunSettings, sweep_settings
 from etastar.predict.trunks import Paths
 from etastar.scale import parse_number, parse_positive
@@ -104,7 +105,7 @@ def load_paths(
     """
     found = read_trajectories(Path(runs), given)
     if found is None and own is not None and own["update_norm"].null_count < own.num_rows:
-        found = own
+        found = LoggedRows.of_table(own)
     if found is None:
         return {}, []
     columns = [part.strip() for part in group_columns.split(",") if part.strip()] if group_columns else None

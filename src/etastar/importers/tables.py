@@ -12,12 +12,12 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from etastar.errors import InputError
 from etastar.importers.columns import parse_mapping, understand
 from etastar.importers.expressions import keep, keep_runs, listed
 from etastar.records import RUN_COLUMNS, conform_runs
+from etastar.store import read_parquet
 from etastar.store.disk import only_inside
 
 __all__ = ["Imported", "keep", "keep_runs", "parse_mapping", "read_runs"]
@@ -127,7 +127,7 @@ def _csv(path: Path) -> pl.DataFrame:
 
 
 def _parquet(path: Path) -> pl.DataFrame:
-    frame = pl.from_arrow(pq.ParquetFile(path).read())
+    frame = pl.from_arrow(read_parquet(path))
     assert isinstance(frame, pl.DataFrame)
     return frame
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from etastar.importers.raw import LONGEST_TEXT, Gathered, RawRun, flatten, log_row, relative
 from etastar.importers.sqlite import Database
+from etastar.store import read_parquet
 
 KIND = "a Trackio project"
 _OWN = ("id", "run_id", "run_name", "timestamp", "step", "log_id", "space_id", "created_at")
@@ -75,7 +76,7 @@ def _rows(path: Path, root: Path, problems: list[str]) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     try:
-        return pq.ParquetFile(path).read().to_pylist()
+        return read_parquet(path).to_pylist()
     except (OSError, ValueError, pa.ArrowException) as error:
         said = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
         problems.append(f"{relative(path, root)}: cannot be read as Parquet ({said})")

@@ -57,7 +57,10 @@ def guess_units(frame: pl.DataFrame, units: list[str]) -> pl.DataFrame:
 
 def _params(frame: pl.DataFrame, params: np.ndarray, tokens: np.ndarray, units: list[str]) -> pl.DataFrame:
     """Millions or billions: whichever alone gives a usual number of tokens for each parameter."""
-    ratio = np.median(tokens) / np.median(params)
+    if np.median(params) <= 0:
+        return frame  # refused later, by its row
+    with np.errstate(over="ignore"):  # a value next to zero is neither
+        ratio = np.median(tokens) / np.median(params)
     low, high = _TOKENS_PER_PARAMETER
     fits = [unit for unit in ("m", "b") if low <= ratio / _SCALES[unit] <= high]
     if len(fits) != 1:

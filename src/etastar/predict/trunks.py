@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from etastar.errors import InputError
+from etastar.predict.logged import LoggedRows
 from etastar.predict.settings import RunSettings
 from etastar.records import RunStatus
 from etastar.theory.network import Calibration, calibrate
@@ -39,39 +41,48 @@ class Path:
 Paths = Mapping[float, tuple[Path, ...]]  # by N
 
 
-def paths_of(runs: pa.Table, trajectories: pa.Table) -> Paths:
+def paths_of(runs: pa.Table, trajectories: LoggedRows) -> Paths:
     """Match a group's runs (conformed) with their trajectories; one path for each N and LR, the first seed's."""
-    named = set(trajectories["run"].unique().to_pylist()) if "run" in trajectories.column_names else set()
-    found: dict[tuple[float, float], list[tuple[int, str, int, bool]]] = {}
-    for row in runs.to_pylist():
+    named = trajectories.names
+    found: dict[tuple[float, float], list[_Candidate]] = {}
+    for row in runs.select(_KNOWN).to_pylist():
         # a branch's own rows are its decay alone: where the trunk is there, they are not looked at
         shared = row["trunk"] in named and row["trunk"] != row["run"]
         name = row["trunk"] if shared else row["run"]
         if row["status"] == RunStatus.FINISHED.value and row["steps"] and name in named:
             key = (float(row["params"]), float(np.round(np.log2(row["lr"]), 6)))
-            found.setdefault(key, []).append((row["seed"] or 0, name, int(row["steps"]), shared))
-    used = {name for rows in found.values() for _, name, _, _ in rows}
-    if not used:
+            found.setdefault(key, []).append(_Candidate(row["seed"] or 0, name, int(row["steps"]), shared))
+    if not found:
         raise InputError(
             "the trajectories name no run or trunk of the runs table",
             hint="their column `run` must hold the runs table's `trunk` or `run`",
         )
-    mask = pa.array([name in used for name in trajectories["run"].to_pylist()])
-    measured = trajectories_of(trajectories.filter(mask))
-    found = {key: [row for row in rows if row[1] in measured] for key, rows in found.items()}
+    chosen = {key: _choose(rows) for key, rows in found.items()}
+    measured = trajectories_of(trajectories.of({one.name for one in chosen.values()}))
     paths: dict[float, list[Path]] = {}
-    for (params, log2_lr), rows in sorted((key, rows) for key, rows in found.items() if rows):
-        paths.setdefault(params, []).append(_path(2.0**log2_lr, rows, measured))
+    for (params, log2_lr), one in sorted((key, one) for key, one in chosen.items() if one.name in measured):
+        own = found[params, log2_lr]
+        horizons = frozenset(row.steps for row in own if (row.seed, row.name) == (one.seed, one.name))
+        paths.setdefault(params, []).append(Path(2.0**log2_lr, measured[one.name], horizons, one.shared))
     return {params: tuple(some) for params, some in paths.items()}
 
 
-def _path(lr: float, rows: list[tuple[int, str, int, bool]], measured: Mapping[str, tuple[Trajectory, ...]]) -> Path:
+class _Candidate(NamedTuple):
+    """A run whose trajectory may stand for its N and LR."""
+
+    seed: int
+    name: str
+    steps: int
+    shared: bool
+
+
+_KNOWN = ["params", "lr", "seed", "run", "trunk", "steps", "status"]
+
+
+def _choose(rows: list[_Candidate]) -> _Candidate:
     """The lowest seed's trunk; without one, its longest run."""
-    seed = min(rows)[0]
-    own = [row for row in rows if row[0] == seed]
-    _, name, _, shared = max(own, key=lambda row: (row[3], row[2]))
-    horizons = frozenset(steps for _, other, steps, _ in own if other == name)
-    return Path(lr, measured[name], horizons, shared)
+    seed = min(row.seed for row in rows)
+    return max((row for row in rows if row.seed == seed), key=lambda row: (row.shared, row.steps))
 
 
 def calibrated(paths: tuple[Path, ...], settings: RunSettings, beta1: float, longest: int) -> Calibration | str:

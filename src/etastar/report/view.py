@@ -26,7 +26,8 @@ from etastar.predict.calibration import StudyReport, no_decay_report, study_repo
 from etastar.predict.diagnosis import StudyDiagnosis, diagnose_study
 from etastar.predict.evaluate import Evaluation, evaluate
 from etastar.predict.evidence import Evidence
-from etastar.predict.paths import paths_by_group, read_trajectories
+from etastar.predict.logged import LoggedRows, read_trajectories
+from etastar.predict.paths import paths_by_group
 from etastar.predict.recommend import Answer, answer_from
 from etastar.predict.settings import RunSettings
 from etastar.predict.trunks import Paths
@@ -50,7 +51,7 @@ class StudyView:
     groups: tuple[Group, ...]
     options: Options = field(default_factory=Options)
     eff_column: EffColumn = EffColumn.MEAN
-    trajectories: pa.Table | None = None
+    trajectories: LoggedRows | None = None
     group_columns: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     _kept: dict[tuple[Any, ...], Any] = field(default_factory=dict, init=False, repr=False, compare=False)

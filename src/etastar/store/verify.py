@@ -147,10 +147,10 @@ def _broken_safetensors(path: Path) -> str | None:
             if length > size:
                 return "shorter than its header"
             header = json.loads(file.read(length))
-        ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+        ends = [int(entry["data_offsets"][1]) for name, entry in header.items() if name != "__metadata__"]
     except FileNotFoundError:
         return None  # a training has just dropped it
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError):
         return "its header cannot be read"
     if size != 8 + length + max(ends, default=0):
         return "its length is not what its header says"

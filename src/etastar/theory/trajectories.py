@@ -93,17 +93,24 @@ def trajectories_of(table: pa.Table) -> Mapping[str, tuple[Trajectory, ...]]:
             hint="the theory needs weight_norm and update_norm of each weight; see etastar.records",
         )
     table = table.filter(table["weight"].is_valid())
-    runs, weights = table["run"].to_pylist(), table["weight"].to_pylist()
+    (run_of, runs), (weight_of, weights) = _codes(table["run"]), _codes(table["weight"])
     columns = {
         name: table[name].to_numpy(zero_copy_only=False).astype(float)
         for name in ("step", *_MEASURED)
         if name in table.column_names
     }
+    keys = run_of * max(len(weights), 1) + weight_of
+    order = np.argsort(keys, kind="stable")
+    starts = np.flatnonzero(np.diff(keys[order], prepend=-1))
     found: dict[str, list[Trajectory]] = {}
-    rows_of: dict[tuple[str, str], list[int]] = {}
-    for row, key in enumerate(zip(runs, weights, strict=True)):
-        rows_of.setdefault(key, []).append(row)
-    for (run, weight), rows in rows_of.items():
+    for rows in sorted(np.split(order, starts[1:]), key=lambda rows: rows[0]) if len(order) else ():
+        run, weight = runs[run_of[rows[0]]], weights[weight_of[rows[0]]]
         part = {name: values[rows] for name, values in columns.items()}
         found.setdefault(run, []).append(Trajectory.from_arrays(run=run, weight=weight, **part))
     return {run: tuple(matrices) for run, matrices in found.items()}
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
+    """A column of names as numbers, and the names."""
+    encoded = column.combine_chunks().dictionary_encode()
+    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()

@@ -10,6 +10,7 @@ import pytest
 import etastar
 from etastar.estimate.cells import build_groups
 from etastar.estimate.estimates import Options
+from etastar.predict.logged import LoggedRows
 from etastar.report.view import StudyView, read_study
 from etastar.simulate import Grid, World, simulate, simulate_trajectories
 
@@ -36,7 +37,9 @@ def synthetic() -> StudyView:
     """Everything that the paper trained, in a world where η_eff* is straight and the theory is exact."""
     runs = pa.concat_tables([simulate(world, grid, seed=3) for world, grid in worlds()])
     logged = pa.concat_tables([simulate_trajectories(world, grid) for world, grid in worlds()])
-    return StudyView("synthetic", runs, tuple(build_groups(runs)), Options(replicates=100), trajectories=logged)
+    return StudyView(
+        "synthetic", runs, tuple(build_groups(runs)), Options(replicates=100), trajectories=LoggedRows.of_table(logged)
+    )
 
 
 @pytest.fixture(scope="session")

@@ -78,6 +78,6 @@ def one_seed(view: StudyView, seed: int | None, keep: pa.Table | None = None, *,
     table = pa.concat_tables(taken)
     paths = view.trajectories
     if paths is not None and steps is not None:
-        paths = paths.filter(pc.field("step") < steps)
+        paths = paths.before(steps)
     groups = tuple(group for group in build_groups(table, eff_column=view.eff_column) if group.blocks)
     return replace(view, table=table, groups=groups, trajectories=paths)
