@@ -193,3 +193,16 @@ def test_keep_counts_what_it_drops():
     assert kept.height + dropped == len(ROWS)
     assert kept["lr"].min() >= 0.001
     assert keep(frame, "lr = max(lr)")[0].height == 1
+
+
+def test_an_integer_of_forty_digits_is_a_number(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text("params,tokens,lr,loss,more\n1e6,1e9,0.1,3.0,99999999999999999999999\n")
+    assert read_runs(path).table["more"].to_pylist() == [99999999999999999999999.0]
+
+
+def test_a_zero_byte_in_a_name_is_one_line(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text("params,tokens,lr,loss,mo\0re\n1e6,1e9,0.1,3.0,1\n")
+    with pytest.raises(InputError, match="zero byte"):
+        read_runs(path)

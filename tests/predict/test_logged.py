@@ -37,6 +37,7 @@ def test_the_rows_of_the_runs_that_are_asked_for(study: Path) -> None:
     assert set(found.names) == {"run-one-a", "run-one-b", "run-two-b", "run-two-c", "spread"}  # "losses" has no matrix
     assert found.of({"run-two-c"})["run"].to_pylist() == ["run-two-c"] * 5
     assert found.of({"spread"})["weight"].to_pylist() == ["q"] * 5 + ["k"] * 5
+    assert found.of({"nobody"}).num_rows == 0
     assert found.before(2).of({"spread"})["step"].to_pylist() == [0, 1, 0, 1]
 
 

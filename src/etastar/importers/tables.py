@@ -115,6 +115,8 @@ def read_frame(path: Path) -> pl.DataFrame:
         said = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
         hint = "save it as UTF-8" if "utf-8" in said.lower() else "is the file whole, and of the format its name says?"
         raise InputError(f"{path.name}: cannot be read as {suffix[1:]}: {said}", hint=hint) from None
+    if odd := [name for name in frame.columns if "\0" in name]:
+        raise InputError(f"{path.name}: the column {odd[0][:40]!r} has a zero byte in its name", hint="save it as UTF-8")
     if frame.height == 0 or frame.width == 0:
         raise InputError(f"{path.name}: the file has no rows", hint="it needs at least one row")
     return frame
@@ -189,4 +191,6 @@ def _to_arrow(frame: pl.DataFrame) -> pa.Table:
                 hint=f"map another with --map {name}=COLUMN",
             )
         casts.append(pl.col(name).cast(pl.String))
+    wide = [name for name, kind in frame.schema.items() if kind == pl.Int128 and name not in _TEXT]
+    casts += [pl.col(name).cast(pl.Float64) for name in wide]  # Arrow has no such integer
     return frame.with_columns(casts).to_arrow()

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from etastar.errors import InputError
-from etastar.records import conform_trajectories
+from etastar.records import TRAJECTORY_SCHEMA, conform_trajectories
 from etastar.store import parts, read_parquet, read_part
 
 
@@ -47,7 +47,7 @@ class LoggedRows:
         wanted = pc.field("run").isin(list(names))
         if self.stop is not None:
             wanted &= pc.field("step") < self.stop
-        kept = [table.filter(wanted) for table in tables]
+        kept = [table.filter(wanted) for table in tables] or [TRAJECTORY_SCHEMA.empty_table()]
         return pa.concat_tables(kept, promote_options="permissive")  # imported ones have a column more
 
 
