@@ -36,7 +36,7 @@ for width in paper.widths:
 trunks = seeds * len(paper.widths) * len(paper.log2_lrs)
 written = 0
 for width in paper.widths:
-    logged = simulate_trajectories(world, Grid(widths=(width,)), logged=round(rows / trunks / 4 / 1.2))
+    logged = simulate_trajectories(world, Grid(widths=(width,)), logged=round(rows / trunks / 4 / 1.15))
     for seed in range(seeds):
         names = pc.replace_substring_regex(logged["run"], "s0$", f"s{seed}")
         part = logged.set_column(0, "run", names)

@@ -116,7 +116,9 @@ def read_frame(path: Path) -> pl.DataFrame:
         hint = "save it as UTF-8" if "utf-8" in said.lower() else "is the file whole, and of the format its name says?"
         raise InputError(f"{path.name}: cannot be read as {suffix[1:]}: {said}", hint=hint) from None
     if odd := [name for name in frame.columns if "\0" in name]:
-        raise InputError(f"{path.name}: the column {odd[0][:40]!r} has a zero byte in its name", hint="save it as UTF-8")
+        raise InputError(
+            f"{path.name}: the column {odd[0][:40]!r} has a zero byte in its name", hint="save it as UTF-8"
+        )
     if frame.height == 0 or frame.width == 0:
         raise InputError(f"{path.name}: the file has no rows", hint="it needs at least one row")
     return frame

@@ -21,7 +21,7 @@ from pydantic import Field
 from etastar.errors import InputError
 from etastar.launch.executor import Ended, ExecutorOptions, last_words, worker_environment
 from etastar.launch.graph import Task
-from etastar.launch.slurm_job import SlurmCall
+from etastar.launch.slurm_job import SlurmCall, code_file
 from etastar.records import content_id
 from etastar.store import Journal, read_events
 
@@ -73,7 +73,6 @@ class SlurmExecutor:
         self._journal = Journal(self._study, writer="slurm")
         self.job_name = f"etastar-{content_id({'study': str(self._study)})}"
         self._jobs: dict[str, str] = {}  # task → job
-        self._results: dict[str, Any] = {}
         self._asked_at = 0.0
         self._find_again()
 
@@ -117,7 +116,6 @@ class SlurmExecutor:
             os.environ.update(before)
         for task, job in zip(tasks, jobs, strict=True):
             self._jobs[task.id] = job.job_id
-            self._results[task.id] = job
             self._journal.write("slurm job", task=task.id, job=job.job_id)
 
     def _alive(self) -> set[str] | None:
@@ -142,13 +140,11 @@ class SlurmExecutor:
 
     def _ended(self, task: str) -> Ended:
         job_id = self._jobs.pop(task)
-        job = self._results.pop(task, None)
-        code: int | None = None
-        if job is not None and job.paths.result_pickle.exists():
-            outcome, value = job.paths.result_pickle, None
-            value = self._submitit.core.utils.pickle_load(outcome)
-            code = int(value[1]) if value[0] == "success" else None
-        if code is not None and code < 0:
+        try:
+            code = int(code_file(self._study, job_id).read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            code = None
+        if code is not None and code < 0:  # the worker was killed
             code = None
         reason = (
             "" if code == 0 else (last_words(self._study, task) if code else f"job {job_id} ended without a result")

@@ -15,6 +15,11 @@ from pathlib import Path
 from typing import Any
 
 
+def code_file(study: str | Path, job: str) -> Path:
+    """Where a job leaves its worker's exit code."""
+    return Path(study) / "slurm" / f"{job}.code"
+
+
 class SlurmCall:
     """Starts the worker and waits for it; `checkpoint` is submitit's call before a time-out."""
 
@@ -24,13 +29,21 @@ class SlurmCall:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __call__(self) -> int:
-        """The worker's exit code."""
+        """The worker's exit code; it is also left in a file, since a result that submitit keeps is a pickle."""
+        from submitit import JobEnvironment  # pyright: ignore[reportMissingImports]
+
+        ended = code_file(self.study, JobEnvironment().job_id)
+        ended.unlink(missing_ok=True)  # of this job before it was requeued
         command = [sys.executable, "-m", "etastar.launch.worker", self.study, self.task, "--parent", str(os.getpid())]
         log = Path(self.study) / "logs" / f"{self.task}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as out:
             self._process = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
-            return self._process.wait()
+            code = self._process.wait()
+        whole = ended.with_suffix(".tmp")
+        whole.write_text(str(code), encoding="ascii")
+        whole.replace(ended)  # one that is lost makes the task start again, no more
+        return code
 
     def checkpoint(self) -> Any:
         """Let the worker save; the job is then requeued with the same call."""
