@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from etastar.cli.looks import make_table
 from etastar.predict.diagnosis import PredictedBend, StudyDiagnosis
 from etastar.scale import format_lr, format_number
 from etastar.theory.regime import Diagnosis
@@ -17,9 +18,8 @@ from etastar.theory.regime import Diagnosis
 
 def regime_table(title: str, swept: tuple[Diagnosis, ...], target: Diagnosis | None = None) -> Table:
     """A row a learning rate; the target's last."""
-    table = Table(title=escape(title) or None, title_justify="left")
-    for name in ("log2 lr", "regime", "1/(2ηλ)", "2ηλT", "1/(ηλT)", "slope", "mean η_eff", "‖w_T‖/‖w₀‖"):
-        table.add_column(name, justify="left" if name == "regime" else "right")
+    columns = ("log2 lr", "regime", "1/(2ηλ)", "2ηλT", "1/(ηλT)", "slope", "mean η_eff", "‖w_T‖/‖w₀‖")
+    table = make_table(title, *columns, left=("regime",))
     rows = [("", one) for one in swept] + ([("target ", target)] if target is not None else [])
     for who, one in rows:
         table.add_row(

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from etastar.cli import options as o
+from etastar.cli.looks import make_console, make_table
 from etastar.errors import InputError
 from etastar.estimate.cells import EffColumn, Quantity
 from etastar.estimate.estimates import estimate_group
@@ -67,7 +68,7 @@ def evaluate_command(
     if as_json:
         o.print_json(evaluation_json(found, budgets))
         return
-    console = Console()
+    console = make_console()
     o.print_notes(console, loaded)
     show_evaluation(console, found)
     for axis, _ in _unasked(found):
@@ -152,9 +153,8 @@ def table_one(found: Evaluation) -> Table:
     rows = [row for row in found.rows if row.target.tokens == largest]
     budgets = pick_budgets(rows)
     title = f"Table 1 at N = {format_number(found.params)}, D = {format_number(largest)}"
-    table = Table(title=title, title_justify="left")
-    for name in ("β (%)", "setup", "log2 error", "log2 error in η", "loss gap (1e-4)", "ECR (%)", "true cost (%)"):
-        table.add_column(name, justify="left" if name == "setup" else "right")
+    columns = ("β (%)", "setup", "log2 error", "log2 error in η", "loss gap (1e-4)", "ECR (%)", "true cost (%)")
+    table = make_table(title, *columns, left=("setup",))
     for beta in budgets:
         block = [row for row in rows if round(row.budget_ratio, 6) == beta]
         priced = [row.ecr for row in block if row.ecr is not None]
@@ -176,8 +176,7 @@ def table_one(found: Evaluation) -> Table:
 
 def _score_table(found: Evaluation) -> Table:
     span = f"{format_number(min(found.test_tokens))} to {format_number(max(found.test_tokens))}"
-    table = Table(title=f"All {len(found.test_tokens)} test cells, D from {span}", title_justify="left")
-    for name in (
+    columns = (
         "β (%)",
         "strategy",
         "rms log2 error in η",
@@ -186,8 +185,9 @@ def _score_table(found: Evaluation) -> Table:
         "ECR (%)",
         "true cost (%)",
         "remarks",
-    ):
-        table.add_column(name, justify="left" if name in ("strategy", "remarks") else "right")
+    )
+    title = f"All {len(found.test_tokens)} test cells, D from {span}"
+    table = make_table(title, *columns, left=("strategy", "remarks"))
     budgets = pick_budgets(found.scores)
     for beta in budgets:
         for s in (s for s in found.scores if round(s.budget_ratio, 6) == beta):

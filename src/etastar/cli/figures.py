@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from etastar.cli import options as o
 from etastar.cli import target as t
+from etastar.cli.looks import make_console, make_table
 from etastar.cli.study_view import view_of
 from etastar.errors import InputError
 from etastar.estimate.cells import EffColumn
@@ -59,7 +59,7 @@ def figures_command(
     if as_json:
         o.print_json({"figures": [asdict(one) for one in outcomes]})
         return
-    console = Console()
+    console = make_console()
     o.print_notes(console, loaded)
     if len(view.groups) > 1:
         console.print(f"[dim]· of {len(view.groups)} groups, one is shown: {escape(training_of(view.main))}[/]")
@@ -97,9 +97,8 @@ def _folder(out: Path) -> None:
 
 
 def _table(outcomes: list[Outcome], out: Path) -> Table:
-    table = Table(title=escape(f"Figures of the paper → {out}"), title_justify="left")
-    for name in ("figure", "what it shows", "file, or which run would supply it"):
-        table.add_column(name, overflow="fold")
+    columns = ("figure", "what it shows", "file, or which run would supply it")
+    table = make_table(f"Figures of the paper → {out}", *columns, left=columns)
     for one in outcomes:
         said = ", ".join(one.files) if one.files else f"[yellow]missing:[/] {escape(one.missing or '')}"
         partly = "".join(f"\n[yellow]in part:[/] {escape(sentence)}" for sentence in one.partly)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from etastar.cli import options as o
+from etastar.cli.looks import make_console, make_table
 from etastar.estimate.cells import EffColumn, Quantity
 from etastar.estimate.definitions import flag_disagreements
 from etastar.estimate.estimates import Estimates, estimate_group
@@ -44,7 +43,7 @@ def fit_command(
         eff_lr=eff_lr, level=level, replicates=replicates, seed=seed, surface=surface,
     )  # fmt: skip
     if not as_json:
-        o.print_notes(Console(), loaded)
+        o.print_notes(make_console(), loaded)
     optima: list[Optimum] = []
     laws: list[Law] = []
     for found in loaded.groups:
@@ -100,18 +99,13 @@ def law_json(law: Law) -> dict[str, Any]:
 
 
 def _show(estimates: dict[Quantity, Estimates], laws: list[Law]) -> None:
-    console = Console()
+    console = make_console()
     first = next(iter(estimates.values()))
     label = first.group.label or "all runs"
     noise = first.noise
     said = f"noise of one loss {noise.total:.2g} (from {noise.source})" if noise else "noise unknown"
-    table = Table(title=escape(f"Optima: {label} · {said}"), title_justify="left")
-    for name in ("N", "D"):
-        table.add_column(name, justify="right")
-    for quantity in estimates:
-        table.add_column(f"log2 {'η*' if quantity is Quantity.LR else 'η_eff*'}", justify="right")
-    table.add_column("status")
-    table.add_column("flags")
+    values = [f"log2 {_SIGNS[quantity]}" for quantity in estimates]
+    table = make_table(f"Optima: {label} · {said}", "N", "D", *values, "status", "flags", left=("status", "flags"))
     rows = list(zip(*(e.optima for e in estimates.values()), strict=True))
     for row in _thinned(rows):
         if row is None:
@@ -133,24 +127,25 @@ def _thinned(rows: list[Any], most: int = 60) -> list[Any]:
     return rows if len(rows) <= most else [*rows[: most // 2], None, *rows[-most // 2 :]]
 
 
+_SIGNS = {Quantity.LR: "η*", Quantity.EFF_LR: "η_eff*"}
+
+
 def _law_table(laws: list[Law]) -> Table:
-    table = Table(title="Laws: log2 optimum against log2 scale", title_justify="left")
-    for name in ("along", "quantity", "at", "slope", "r", "curvature", "straight?", "cells"):
-        table.add_column(name, justify="right" if name in ("slope", "r", "curvature", "cells") else "left")
+    columns = ("law", "slope", "curvature", "bends?", "r", "cells")
+    table = make_table("Laws: log2 optimum against log2 scale", *columns, left=("law", "bends?"))
     for law in _thinned(laws):
         if law is None:
-            table.add_row(*["…"] * 8)
+            table.add_row(*["…"] * 6)
             continue
-        slopes = ", ".join(
+        slopes = "\n".join(
             f"{s:+.3f} [{a:+.3f}, {b:+.3f}]" for s, (a, b) in zip(law.slopes, law.slope_intervals, strict=True)
         )
         bend = "–"
         if law.curvature is not None and law.curvature_interval is not None:
-            bend = f"{law.curvature:+.4f} [{law.curvature_interval[0]:+.4f}, {law.curvature_interval[1]:+.4f}]"
-        verdict = {None: "cannot tell", True: "[red]bends[/]", False: "yes, as far as seen"}[law.curved]
+            bend = f"{law.curvature:+.3f} [{law.curvature_interval[0]:+.3f}, {law.curvature_interval[1]:+.3f}]"
+        verdict = {None: "cannot tell", True: "[red]yes[/]", False: "not seen"}[law.curved]
         r = "–" if law.pearson_r is None or not np.isfinite(law.pearson_r) else f"{law.pearson_r:.4f}"
-        at = {"data": "N = ", "model": "D = "}.get(law.axis.value, "") + (
-            format_number(law.fixed) if law.fixed else "all"
-        )
-        table.add_row(law.axis.value, law.quantity.value, at, slopes, r, bend, verdict, str(law.cells))
+        along = {"data": "along D, N = ", "model": "along N, D = "}.get(law.axis.value, "along D and N")
+        name = f"{_SIGNS[law.quantity]} {along}" + (format_number(law.fixed) if law.fixed else "")
+        table.add_row(name, slopes, bend, verdict, r, str(law.cells))
     return table

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from etastar.cli import options as o
 from etastar.cli.import_show import show_import, show_plan
+from etastar.cli.looks import make_console
 from etastar.errors import InputError
 from etastar.importers.into_study import ImportPlan, carry_out, plan_import
 from etastar.importers.sources import Imported, parse_mapping, read_source
@@ -41,7 +41,7 @@ def import_command(
     if as_json:
         o.print_json(_json(source, imported, plan, written=not dry_run))
         return
-    console = Console()
+    console = make_console()
     show_import(console, source, imported)
     if plan is not None:
         show_plan(console, plan, written=not dry_run)

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from etastar.cli.looks import make_table
 from etastar.importers.into_study import ImportPlan
 from etastar.importers.sources import Imported
 from etastar.records import REQUIRED, RUN_COLUMNS, RUN_SCHEMA
@@ -47,7 +48,7 @@ def show_import(console: Console, source: str, imported: Imported) -> None:
 
 
 def _runs(rows: list[dict[str, Any]]) -> Table:
-    table = Table(title="Runs", title_justify="left")
+    table = make_table("Runs")
     known = any(row["mean_eff_lr"] is not None for row in rows)
     table.add_column("run", no_wrap=True, overflow="ellipsis")  # the only one that may shrink
     for name, width in (("N", 6), ("D", 6), ("lr", 8), ("loss", 6), *([("mean η_eff", 9)] if known else [])):
@@ -80,9 +81,7 @@ def _eff_lr(row: dict[str, Any]) -> str:
 
 
 def _columns(imported: Imported) -> Table:
-    table = Table(title="Columns", title_justify="left")
-    for name in ("column", "from", "known", "values"):
-        table.add_column(name, justify="right" if name == "known" else "left", overflow="fold")
+    table = make_table("Columns", "column", "from", "known", "values", left=("column", "from", "values"))
     for column in RUN_COLUMNS:
         values = imported.table[column.name]
         known = len(values) - values.null_count
@@ -122,10 +121,7 @@ def _span(values: pa.ChunkedArray) -> str:
 
 def _refusals(console: Console, imported: Imported) -> None:
     if imported.refused:
-        table = Table(title=f"Refused: {len(imported.refused)} runs", title_justify="left")
-        table.add_column("runs", justify="right")
-        table.add_column("why")
-        table.add_column("which", overflow="ellipsis")
+        table = make_table(f"Refused: {len(imported.refused)} runs", "runs", "why", "which", left=("why", "which"))
         reasons = Counter(why for _, why in imported.refused)
         for why, count in reasons.most_common(_SHOWN):
             named = [run for run, other in imported.refused if other == why]

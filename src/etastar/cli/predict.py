@@ -14,6 +14,7 @@ from rich.table import Table
 from etastar.cli import options as o
 from etastar.cli import target as t
 from etastar.cli.diagnosis import diagnosis_json, show_diagnosis
+from etastar.cli.looks import make_console, make_table
 from etastar.errors import InputError
 from etastar.estimate.cells import EffColumn, Group, Quantity
 from etastar.estimate.estimates import estimate_group
@@ -92,7 +93,7 @@ def predict_command(
             content["weight_decay"] = {"lr": parse_positive(solve_for or "", what="lr")} | asdict(decay)
         o.print_json(content)
         return
-    console = Console()
+    console = make_console()
     o.print_notes(console, loaded)
     for note in notes:
         console.print(f"[dim]· {escape(note)}[/]")
@@ -173,25 +174,29 @@ def _where_hint(groups: list[Group]) -> str:
 
 def show_answer(console: Console, found: Answer, level: float) -> None:
     title = f"Strategies for {found.target}" + (f" · {found.group}" if found.group else "")
-    table = Table(title=escape(title), title_justify="left")
-    table.add_column("strategy")
-    for name in ("η", f"log2 η, {level:.0%} interval", "cells", "back-test", "r"):
-        table.add_column(name, justify="right")
-    table.add_column("doubts")
+    columns = ("strategy", "η", f"log2 η, {level:.0%} interval", "back-test", "r", "cells")
+    table = make_table(title, *columns, left=("strategy",))
+    doubts: dict[str, str] = {}
+    without: dict[str, list[str]] = {}
     for p, tested in zip(found.predictions, found.backtests, strict=True):
         if p.inverted and p.log2_value is None:
             continue  # the same axis has said above why it has no law
         if p.log2_lr is None:
-            table.add_row(p.name, "–", "–", str(p.cells), "–", "–", escape(p.reason or ""))
+            without.setdefault(p.reason or "no reason given", []).append(p.name)
             continue
         low, high = p.interval(level, of_lr=True) or (float("nan"), float("nan"))
-        missed = f"{tested.rms_lr_error:.2f} oct. ({len(tested.trials)})" if tested.trials else "none"
+        missed = f"{tested.rms_lr_error:.2f} octave ({len(tested.trials)})" if tested.trials else "none"
         r = "–" if p.pearson_r is None else f"{p.pearson_r:.4f}"
         table.add_row(
-            p.name, f"{o.exp2(p.log2_lr):.3g}", f"{p.log2_lr:.2f} [{low:.2f}, {high:.2f}]", str(p.cells), missed, r,
-            ", ".join(flag.value for flag in p.flags),
+            p.name, f"{o.exp2(p.log2_lr):.3g}", f"{p.log2_lr:.2f} [{low:.2f}, {high:.2f}]", missed, r, str(p.cells)
         )  # fmt: skip
+        if p.flags:
+            doubts[p.name] = ", ".join(flag.value for flag in p.flags)
     console.print(table)
+    for name, flags in doubts.items():
+        console.print(f"[dim]doubts of {escape(name)}: {flags}[/]", highlight=False)
+    for reason, names in without.items():
+        console.print(f"[dim]nothing from {escape('; '.join(names))}: {escape(reason)}[/]", highlight=False)
     for road in dict.fromkeys(p.source for p in found.predictions if p.source is not None):
         console.print(f"[dim]inverted: η from η_eff by the {escape(road)}[/]", highlight=False)
     if found.recommended is None:
@@ -230,9 +235,7 @@ def format_value(value: object) -> str:
 
 
 def _published_table(known: list[PublishedPrediction]) -> Table:
-    table = Table(title="Published laws at this target", title_justify="left")
-    for name in ("law", "η", "remarks"):
-        table.add_column(name)
+    table = make_table("Published laws at this target", "law", "η", "remarks", left=("law", "remarks"))
     for p in known:
         table.add_row(
             escape(p.law.name), "–" if p.lr is None else format_lr(p.lr), escape(p.reason or ", ".join(p.flags))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from etastar.cli.looks import make_console
 from etastar.errors import InputError
 from etastar.scale import format_number
 
@@ -84,9 +85,7 @@ def _watch(look: Any, every: float) -> None:
 
 def _show(status: StudyStatus) -> None:
     if sys.stdout.isatty():
-        from rich.console import Console
-
-        Console().print(_table(status))
+        make_console().print(_table(status))
     else:
         typer.echo(f"{status.name}: launcher {status.launcher or 'none'}")
         for stack in status.stacks:

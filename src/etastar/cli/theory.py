@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
 
 from etastar.cli.diagnosis import regime_table
+from etastar.cli.looks import make_console
 from etastar.cli.options import print_json
 from etastar.cli.theory_study import StudyTheory, load_study, report_json, show_report
 from etastar.errors import EtastarError, InputError
@@ -78,7 +78,7 @@ def theory_command(
             if as_json:
                 print_json(report_json(known))
             else:
-                show_report(Console(), known)
+                show_report(make_console(), known)
             return
         run = _planned(
             known, schedule, optimizer, steps, warmup, decay_steps, weight_decay, independent_decay=independent_decay
@@ -229,7 +229,7 @@ def _plain(value: Any) -> Any:
 
 
 def _show(answer: dict[str, Any], run: PlannedRun) -> None:
-    console = Console()
+    console = make_console()
     for name in ("lr", "weight_decay"):
         if name in answer:
             solved = answer[name]

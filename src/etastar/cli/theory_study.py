@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from etastar.cli.looks import make_table
 from etastar.cli.target import load_paths
 from etastar.errors import InputError
 from etastar.estimate.cells import build_groups
@@ -125,16 +126,13 @@ def show_report(console: Console, known: StudyTheory) -> None:
 
 
 def _by_lr(found: StudyReport) -> Table:
-    table = Table(
-        title=f"N = {format_number(found.params)}, {found.steps} steps; κ by theory (1+β₁)/(1−β₁) = "
-        f"{found.factor_theory:.1f}",
-        title_justify="left",
-    )
-    for name in (
+    theory = f"κ by theory (1+β₁)/(1−β₁) = {found.factor_theory:.1f}"
+    table = make_table(
+        f"N = {format_number(found.params)}, {found.steps} steps; {theory}",
         "lr", "loss", "κ least–median–most", "drift of U, κ", "held out: median (worst)", "mean over matrices", "to blame",
         "‖u‖ constant", "⟨u,w⟩", "‖w‖²", "spread",
-    ):  # fmt: skip
-        table.add_column(name, justify="right")
+        left=("to blame",),
+    )  # fmt: skip
     for one in found.lrs:
         low, middle, high = one.factors
         shapes = one.figures
@@ -156,9 +154,8 @@ def _by_lr(found: StudyReport) -> Table:
 
 
 def _by_weight(found: StudyReport) -> Table:
-    table = Table(title=f"Matrices at lr {format_lr(found.weights[0].lr)}", title_justify="left")
-    for name in ("matrix", "W₀", "U", "κ fitted", "κ from ⟨u,w⟩", "κ theory", "residual", "held out", "to blame"):
-        table.add_column(name, justify="left" if name == "matrix" else "right")
+    columns = ("matrix", "W₀", "U", "κ fitted", "κ from ⟨u,w⟩", "κ theory", "residual", "held out", "to blame")
+    table = make_table(f"Matrices at lr {format_lr(found.weights[0].lr)}", *columns, left=("matrix", "to blame"))
     held = {one.weight: one for one in found.held_out}
     for fit in found.weights:
         outside = held.get(fit.weight)
@@ -177,9 +174,8 @@ def _by_weight(found: StudyReport) -> Table:
 
 
 def _no_decay(study: NoDecayStudy) -> Table:
-    table = Table(title="Without weight decay: η_eff at the end, its law, Σ η_eff and loss", title_justify="left")
-    for name in ("lr", "η_eff at the end", "λ = 0 law", "Σ η_eff", "loss", "collapse predicted"):
-        table.add_column(name, justify="right")
+    columns = ("lr", "η_eff at the end", "λ = 0 law", "Σ η_eff", "loss", "collapse predicted")
+    table = make_table("Without weight decay: η_eff at the end, its law, Σ η_eff and loss", *columns)
     for k, lr in enumerate(study.lr):
         table.add_row(
             format_lr(float(lr)),
