@@ -1,16 +1,7 @@
-"""What is a run, and what may a table of runs hold?
-
-This is the contract between the rooms: the runs table (one row a trained and evaluated cell), the
-trajectories table (one row a run × step × weight), and `RunSpec`, what was trained. Tables are
-pyarrow, so that the training path needs nothing heavier; `conform_runs` and `conform_trajectories`
-are the door through which every table enters.
-"""
+"""Does a table meet the contract? The door through which every table enters."""
 
 from __future__ import annotations
 
-import enum
-import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,120 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
-from pydantic import BaseModel, ConfigDict, Field
 
 from etastar.errors import InputError
-from etastar.scale import LARGEST, SMALLEST
+from etastar.records.contract import RUN_COLUMNS, TRAJECTORY_COLUMNS, Column, RunStatus
+from etastar.scale import LARGEST
 
 pc: Any = pyarrow.compute  # its functions are made at import, where no type checker sees them
-
-
-class RunStatus(enum.StrEnum):
-    """How a run ended."""
-
-    FINISHED = "finished"
-    DIVERGED = "diverged"
-    CRASHED = "crashed"
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column of a contract table: its type, its unit and what it means."""
-
-    name: str
-    type: pa.DataType
-    unit: str
-    meaning: str
-    required: bool = False
-    low: float | None = None  # the range that a value must lie in, where there is one
-    high: float | None = None
-
-    @property
-    def positive(self) -> bool:
-        """Values are logarithmed, so zero and below mean nothing."""
-        return self.low is not None and self.low > 0
-
-
-_POSITIVE: dict[str, Any] = {"low": SMALLEST, "high": LARGEST}
-
-RUN_COLUMNS: tuple[Column, ...] = (
-    Column("params", pa.float64(), "parameters", "N, the token embedding once", required=True, **_POSITIVE),
-    Column("tokens", pa.float64(), "tokens", "D, the decay included", required=True, **_POSITIVE),
-    Column("lr", pa.float64(), "", "peak learning rate η", required=True, **_POSITIVE),
-    Column("loss", pa.float64(), "nats (or the user's unit)", "loss after the decay", required=True),
-    Column("mean_eff_lr", pa.float64(), "", "mean η_eff over all steps and matrices", **_POSITIVE),
-    Column("plateau_eff_lr", pa.float64(), "", "the same between warm-up and decay", **_POSITIVE),
-    Column("params_nonembedding", pa.float64(), "parameters", "N without embeddings", **_POSITIVE),
-    Column("optimizer", pa.string(), "", "adamw, adam, adamh, …"),
-    Column("weight_decay", pa.float64(), "", "λ, as in torch (η·λ a step)", low=0.0, high=LARGEST),
-    Column("beta1", pa.float64(), "", "Adam's β₁", low=0.0, high=1.0),
-    Column("batch_tokens", pa.float64(), "tokens", "B, tokens a step", **_POSITIVE),
-    Column("schedule", pa.string(), "", "wsd, cosine, constant, …"),
-    Column("steps", pa.int64(), "steps", "T, the decay included", low=0.0),
-    Column("warmup_steps", pa.int64(), "steps", "warm-up", low=0.0),
-    Column("decay_steps", pa.int64(), "steps", "decay to zero", low=0.0),
-    Column("seed", pa.int64(), "", "seed of init and data order"),
-    Column("trunk", pa.string(), "", "the shared constant-LR trunk: cells of one trunk share its noise"),
-    Column("run", pa.string(), "", "the run's own name"),
-    Column("status", pa.string(), "", "finished | diverged | crashed"),
-    Column("group", pa.string(), "", "cells of one group may be fitted together"),
-)
-
-TRAJECTORY_COLUMNS: tuple[Column, ...] = (
-    Column("run", pa.string(), "", "the run", required=True),
-    Column("step", pa.int64(), "steps", "optimizer step t", required=True),
-    Column("weight", pa.string(), "", "the matrix; null for a row of the whole run"),
-    Column("weight_norm", pa.float64(), "", "‖w_t‖₂ before the step"),
-    Column("grad_norm", pa.float64(), "", "‖g_t‖₂"),
-    Column("step_norm", pa.float64(), "", "‖w_{t+1} − w_t‖₂"),
-    Column("update_norm", pa.float64(), "", "‖u_t‖₂, the optimizer's update before the LR"),
-    Column("update_dot_weight", pa.float64(), "", "⟨u_t, w_t⟩"),
-    Column("eff_lr", pa.float64(), "", "η_eff(t) = ‖ŵ_{t+1} − ŵ_t‖₂"),
-    Column("train_loss", pa.float64(), "nats", "training loss at the step"),
-    Column("val_loss", pa.float64(), "nats", "validation loss at the step"),
-)
-
-RUN_SCHEMA = pa.schema([pa.field(c.name, c.type) for c in RUN_COLUMNS])
-TRAJECTORY_SCHEMA = pa.schema([pa.field(c.name, c.type) for c in TRAJECTORY_COLUMNS])
-REQUIRED = tuple(c.name for c in RUN_COLUMNS if c.required)
-
-# Runs that differ in one of these were not trained the same way, so their losses share no curve.
-GROUP_COLUMNS = ("optimizer", "batch_tokens", "weight_decay", "beta1", "schedule")
-
-
-class RunSpec(BaseModel):
-    """What was trained: everything of a runs row that is chosen before training.
-
-    `run_id` hashes exactly this, so two machines that train the same thing name it the same.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    params: float = Field(gt=0)
-    tokens: float = Field(gt=0)
-    lr: float = Field(gt=0)
-    params_nonembedding: float | None = None
-    optimizer: str | None = None
-    weight_decay: float | None = None
-    beta1: float | None = None
-    batch_tokens: float | None = None
-    schedule: str | None = None
-    steps: int | None = None
-    warmup_steps: int | None = None
-    decay_steps: int | None = None
-    seed: int | None = None
-    trunk: str | None = None
-
-    @property
-    def run_id(self) -> str:
-        """Twelve hex digits of a hash over the specification."""
-        return content_id(self.model_dump())
-
-
-def content_id(content: Mapping[str, Any]) -> str:
-    """Twelve hex digits that name a JSON-like content, independent of key order."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True)
@@ -317,52 +200,3 @@ def _refuse_contradictions(table: pa.Table) -> None:
             f"at params {row['params']:.4g}, tokens {row['tokens']:.4g}, lr {row['lr']:.4g}",
             hint="keep one row a run and cell, or give replicates their own run or seed",
         )
-
-
-def group_labels(table: pa.Table, columns: Iterable[str] | None = None) -> list[str]:
-    """A label a row: rows with one label may be fitted together.
-
-    Default: the columns of `GROUP_COLUMNS` and the decay: `decay_steps` where it is constant, else the
-    decay fraction where that is constant (to 1 %), else `decay_steps`. Columns with one value say nothing
-    and stay out of the label; an empty label means that all rows belong together.
-    """
-    if columns is None:
-        named = {name: table[name].to_pylist() for name in GROUP_COLUMNS}
-        named["decay"] = _decay_key(table)
-    else:
-        columns = list(columns)
-        absent = [name for name in columns if name not in table.column_names]
-        if absent:
-            raise InputError(
-                f"--group: no column {', '.join(absent)[:80]}",
-                hint=f"columns are {', '.join(table.column_names[:40])}",
-            )
-        named = {name: table[name].to_pylist() for name in columns}
-    telling = {name: _hashable(values) for name, values in named.items()}
-    telling = {name: values for name, values in telling.items() if len(set(values)) > 1}
-    if not telling:
-        return [""] * table.num_rows
-    spelled = {
-        key: ", ".join(f"{name}={_short(value)}" for name, value in zip(telling, key, strict=True))
-        for key in set(zip(*telling.values(), strict=True))
-    }
-    return [spelled[key] for key in zip(*telling.values(), strict=True)]
-
-
-def _hashable(values: list[Any]) -> list[Any]:
-    """Lists and records of a foreign column as their text, NaN as one value."""
-    return [str(v) if isinstance(v, (list, dict)) or (isinstance(v, float) and v != v) else v for v in values]
-
-
-def _decay_key(table: pa.Table) -> list[Any]:
-    decay = table["decay_steps"].to_pylist()
-    steps = table["steps"].to_pylist()
-    known = {d for d in decay if d is not None}
-    if len(known) <= 1 or any(d is None or not s for d, s in zip(decay, steps, strict=True)):
-        return decay
-    fractions = [round(d / s, 2) for d, s in zip(decay, steps, strict=True)]
-    return fractions if len(set(fractions)) < len(known) else decay
-
-
-def _short(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
