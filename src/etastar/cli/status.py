@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
-from etastar.cli.looks import make_console
+from etastar.cli.looks import make_console, make_table
 from etastar.errors import InputError
+from etastar.records import group_labels
 from etastar.scale import format_number
+from etastar.store import read_runs
 
 if TYPE_CHECKING:
     from etastar.launch.status import StackStatus, StudyStatus
@@ -39,6 +42,9 @@ def status_command(
         from etastar.cli.status_page import serve_study
 
         serve_study(study, params, tokens, host, port, every)
+        return
+    if not (study / "plan.yaml").is_file() and (study / "runs").is_dir():
+        _show_rows(study, as_json)  # of `etastar train`, `import` or `simulate`: no plan says what is missing
         return
     try:
         from etastar.launch.status import status_of
@@ -96,6 +102,38 @@ def _show(status: StudyStatus) -> None:
         typer.echo(f"{made['stack']} after {made['horizon']}: {', '.join(changed) or 'no change'}")
 
 
+def _show_rows(study: Path, as_json: bool) -> None:
+    """What a folder without a plan holds, by group and N."""
+    table = read_runs(study)
+    labels = group_labels(table)
+    found: dict[tuple[str, float], dict[str, Any]] = {}
+    for label, row in zip(labels, table.select(["params", "tokens", "lr", "status"]).to_pylist(), strict=True):
+        one = found.setdefault(
+            (label, row["params"]), {"runs": 0, "diverged": 0, "crashed": 0, "lrs": set(), "tokens": set()}
+        )
+        one["runs"] += 1
+        one["lrs"].add(row["lr"])
+        one["tokens"].add(row["tokens"])
+        if row["status"] in one:
+            one[row["status"]] += 1
+    rows = [
+        {"group": label, "params": n, **one, "lrs": len(one["lrs"]), "tokens": sorted(one["tokens"])}
+        for (label, n), one in sorted(found.items())
+    ]
+    if as_json:
+        typer.echo(json.dumps({"name": study.resolve().name, "plan": None, "rows": rows}))
+        return
+    columns = ("N", "runs", "LRs", "D", "longest D", "diverged", "crashed", "group")
+    shown = make_table(f"{study.resolve().name}: {table.num_rows} runs, no plan", *columns, left=("group",))
+    for row in rows:
+        shown.add_row(
+            format_number(row["params"]), str(row["runs"]), str(row["lrs"]), str(len(row["tokens"])),
+            format_number(row["tokens"][-1]), str(row["diverged"]), str(row["crashed"]), escape(row["group"]),
+        )  # fmt: skip
+    make_console().print(shown)
+    typer.echo("what is missing only a plan can say; --serve shows the report of these runs as they come")
+
+
 def _progress(stack: StackStatus) -> str:
     if stack.state == "failed":
         return stack.reason
@@ -124,7 +162,6 @@ def _line(stack: StackStatus) -> str:
 
 
 def _table(status: StudyStatus) -> Any:
-    from rich.markup import escape
     from rich.table import Table
 
     title = f"{escape(status.name)}  launcher: {escape(status.launcher) or 'none'}"
