@@ -73,7 +73,10 @@ MUTANTS = {
     "no fsync of the folder": Mutant(
         "etastar.store.disk:flush_folder", "os.fsync(descriptor)", "pass", POWER.format("rewrite")),
     "a new folder's name is not synced": Mutant(
-        "etastar.store.disk:make_folder", "flush_folder(fresh.parent)", "pass", POWER.format("rewrite")),
+        "etastar.store.disk:make_folder", "flush_folder(one.parent)", "pass", POWER.format("rewrite")),
+    "a folder that is there is trusted": Mutant(
+        "etastar.store.disk:make_folder", "fresh or (", "fresh and (",
+        "tests/store/test_disk.py::test_a_folder_of_one_that_was_killed_is_synced_once"),
     "a line is not synced": Mutant(
         "etastar.store.journal:Journal.write", "os.fsync(self._file)", "pass", POWER.format("journal")),
     "a journal's name is not synced": Mutant(

@@ -27,8 +27,27 @@ def test_every_new_folder_is_synced_in_its_parent(tmp_path: Path, monkeypatch: p
     synced: list[str] = []
     sync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), sync(fd))[1])
+    make_folder(tmp_path)
+    synced.clear()
     make_folder(tmp_path / "a" / "b" / "c")
     assert synced == [str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a" / "b")]
+
+
+def test_a_folder_of_one_that_was_killed_is_synced_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have died between the making and the sync."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    synced: list[str] = []
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), sync(fd))[1])
+    make_folder(tmp_path / "a" / "b")
+    assert synced[-2:] == [str(tmp_path), str(tmp_path / "a")]
+    synced.clear()
+    make_folder(tmp_path / "a" / "b")
+    assert synced == []
+    (tmp_path / "a" / "b").rename(tmp_path / "old")
+    (tmp_path / "a" / "b").mkdir()  # another one of the same name
+    make_folder(tmp_path / "a" / "b")
+    assert synced == [str(tmp_path / "a")]
 
 
 def test_a_write_that_comes_short_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

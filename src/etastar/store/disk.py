@@ -50,15 +50,33 @@ def flush_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+_ON_DISK: set[tuple[str, int, int]] = set()  # folders whose names this process has synced
+
+
 def make_folder(folder: Path) -> None:
-    """A folder with its parents. A new one is a name in its parent: unsynced, a power cut takes all that is in it."""
-    missing = []
-    while not folder.is_dir():
-        missing.append(folder)
+    """A folder with its parents, all their names on disk: without its name a power cut takes all that is in it.
+
+    One that is there is synced too, once a process: whoever made it may have been killed before it could.
+    """
+    folder = folder.absolute()
+    unsure = []
+    while folder != folder.parent and (not folder.is_dir() or _identity(folder) not in _ON_DISK):
+        unsure.append(folder)
         folder = folder.parent
-    for fresh in reversed(missing):
-        fresh.mkdir(exist_ok=True)
-        flush_folder(fresh.parent)
+    for one in reversed(unsure):
+        fresh = not one.is_dir()
+        if fresh:
+            one.mkdir(exist_ok=True)
+        # what we may not write to, or what is another disk's root, no process of ours has made
+        if fresh or (os.access(one.parent, os.W_OK) and one.stat().st_dev == one.parent.stat().st_dev):
+            with contextlib.nullcontext() if fresh else contextlib.suppress(PermissionError):
+                flush_folder(one.parent)
+        _ON_DISK.add(_identity(one))
+
+
+def _identity(folder: Path) -> tuple[str, int, int]:
+    found = folder.stat()
+    return str(folder), found.st_dev, found.st_ino
 
 
 def cannot_write(path: Path, error: OSError) -> InputError:
