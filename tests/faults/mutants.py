@@ -96,7 +96,7 @@ MUTANTS = {
         "etastar.store.tensor_digest:check_tensors", "if digest.hexdigest() != written", "if False",
         FLIP.format("checkpoint")),
     "a part's digest is not looked at": Mutant(
-        "etastar.store.parts:checked_part", "page_checksum_verification=True", "page_checksum_verification=False",
+        "etastar.store.parts:read_parquet", "page_checksum_verification=True", "page_checksum_verification=False",
         "tests/faults/test_mutants.py::test_a_part_is_checked_page_by_page"),
     "a plan's digest is not looked at": Mutant(
         "etastar.launch.study:as_launched", "return _signed(body) == text if found else None", "return True",
