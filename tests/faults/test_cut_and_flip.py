@@ -128,7 +128,8 @@ KINDS: dict[str, tuple[str, Callable[[Path], Callable[[], Verdict]]]] = {
 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_damage_is_named_and_never_believed(swept: Path, tmp_path: Path, kind: str, full: bool) -> None:
-    flips = counted("flips", full=10_000, quick=60, is_full=full) // (1 if not full else len(KINDS))
+    flips = counted("flips", full=10_000, quick=60, is_full=full)
+    flips = -(-flips // len(KINDS)) if full else flips
     cuts = counted("cuts", full=LAST, quick=25, is_full=full)
     study = tmp_path / "study"
     shutil.copytree(swept, study)

@@ -64,6 +64,8 @@ def _fingerprint(folder: Path) -> str:
 def test_no_acknowledged_row_is_lost(servers: Servers, reference: Path, tmp_path: Path, job: str, full: bool) -> None:
     states = counted("states", full=5000, quick=24, is_full=full)
     share = states // {"one_stack": 2, "in_pieces": 4, "journal": 8, "rewrite": 8}[job]
+    if full and job in ("journal", "rewrite"):
+        share = max(share, 200)  # cheap, and the narrow places are few
     arguments: dict[str, Any] = {"journal": {"events": 12}, "rewrite": {"versions": 5}}.get(job, {})
     with Table(2, f"Power loss, {job}", goal="5,000 crash states in all", is_full=full) as table:
         wrong: list[str] = []
