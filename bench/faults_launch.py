@@ -85,7 +85,7 @@ class Round:
     executor: str
     rng: random.Random
     struck: list[str] = field(default_factory=list)
-    orphans: int = 0
+    problems: list[str] = field(default_factory=list)
     launches: int = 0
 
     def start(self) -> subprocess.Popen[bytes]:
@@ -100,7 +100,7 @@ class Round:
         if fault == "launch-twice":
             second = self.start()
             if second.wait(timeout=300) == 0 and launcher.poll() is None:
-                self.orphans += 1  # two launchers ran at once
+                self.problems.append("two launchers at once")
             return True
         if fault.startswith("requeue"):
             jobs = _slurm_jobs()
@@ -131,18 +131,20 @@ class Round:
             if fault.endswith("launcher"):
                 launcher.wait(timeout=120)
                 if self.executor in ("local", "inline") and self.rng.random() < 0.5:
-                    self.orphans += self.left_after(PATIENCE)
+                    self.expect_nobody("without their launcher")
                 launcher = self.start()
         code = launcher.wait(timeout=600)
         while code != 0 and self.launches < 40:
             code = self.start().wait(timeout=600)
         return code
 
-    def left_after(self, patience: float) -> int:
-        end = time.monotonic() + patience
+    def expect_nobody(self, when: str) -> None:
+        """No process of the study is there, at the latest in a while."""
+        end = time.monotonic() + PATIENCE
         while (left := sum(len(pids) for pids in processes(self.study).values())) and time.monotonic() < end:
             time.sleep(0.1)
-        return left
+        if left:
+            self.problems.append(f"{left} processes {when}")
 
 
 def given_out_twice(study: Path) -> int:
@@ -171,11 +173,9 @@ def _slurm_jobs() -> list[str]:
 def one_round(one: Round, faults: list[str], strikes: int, reference: Path, span: float) -> list[str]:
     """What is wrong after a round; empty if nothing."""
     code = one.run(faults, strikes, span)
-    left = one.left_after(PATIENCE)
-    problems = [str(problem) for problem in verify_files(one.study) if problem.wrong]
+    one.expect_nobody("left")
+    problems = one.problems + [str(problem) for problem in verify_files(one.study) if problem.wrong]
     problems += [f"exit code {code}"] if code else []
-    problems += [f"{left} processes left"] if left else []
-    problems += [f"{one.orphans} processes without their launcher"] if one.orphans else []
     twice = given_out_twice(one.study)
     problems += [f"{twice} tasks given out twice"] if twice else []
     mine, theirs = tables(one.study), tables(reference)

@@ -18,10 +18,6 @@ from typing import Any
 
 import pytest
 from counts import SEED, Table, counted
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "importers"))
-
-
 from readers import KINDS
 
 from etastar.errors import EtastarError

@@ -13,10 +13,10 @@ from rich.table import Table
 WIDE = 120  # columns of a file or a pipe, where nobody's window is at stake
 
 
-def make_console(**settings: bool) -> Console:
+def make_console() -> Console:
     """As wide as the terminal; wide enough for every table where there is none."""
     there = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(width=None if there else WIDE, **settings)  # pyright: ignore[reportArgumentType]
+    return Console(width=None if there else WIDE)
 
 
 def make_table(title: str, *columns: str, left: tuple[str, ...] = ()) -> Table:

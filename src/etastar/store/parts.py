@@ -144,8 +144,8 @@ def checked_part(path: Path) -> pa.Table:
 def read_parquet(path: Path) -> pa.Table:
     """Any Parquet file; checksums, and the digest where it carries one, are compared before anything is believed.
 
-    In one thread: where a page is damaged, Arrow's other threads go on in what the failed read has given back, and
-    one of some hundred thousand damaged files ended the process.
+    In one thread: of some hundred thousand damaged files one ended the process, in a thread of Arrow's that outlived
+    the refused read.
     """
     with path.open("rb") as file:  # by name, a folder or a pattern would be taken for a dataset
         table = pq.ParquetFile(file, page_checksum_verification=True).read(use_threads=False)
