@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -10,9 +12,10 @@ if torch.cuda.is_available():
     pytest.skip("the kernels themselves are tested in test_gpu.py", allow_module_level=True)
 
 from etastar.train import kernel_layers, kernel_loss, kernel_step, optim
+from etastar.train.fused_attention import Attention, LibraryAttention, ShortAttention, attention_for
 from etastar.train.fused_model import FusedPasses
 from etastar.train.head import plain_errors
-from etastar.train.model import MATRICES, final_hidden, init_params
+from etastar.train.model import MATRICES, final_hidden, init_params, rope_table
 from etastar.train.presets import rope
 from etastar.train.spec import ModelSpec, TrainSpec
 from etastar.train.state import TrainState
@@ -55,8 +58,9 @@ def test_gelu_and_its_slope() -> None:
     torch.testing.assert_close(kernel_layers.gelu_backward(torch.ones_like(x), x).double(), slope, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", [LibraryAttention, ShortAttention])
 @pytest.mark.parametrize("name", MODELS)
-def test_hidden_states_and_gradients_are_autograds(name: str) -> None:
+def test_hidden_states_and_gradients_are_autograds(name: str, kind: Callable[[bool], Attention]) -> None:
     model = MODELS[name]
     torch.manual_seed(0)
     params = init_params(model, stack=2, seed=0, device=CPU, dtype=torch.float32)
@@ -66,7 +70,7 @@ def test_hidden_states_and_gradients_are_autograds(name: str) -> None:
     expected = final_hidden(model, params, tokens, torch.float32)
     coming = torch.randn_like(expected)
     slopes = dict(zip(params, torch.autograd.grad(expected, list(params.values()), coming), strict=True))
-    fused = FusedPasses(model, compute=torch.float32, stream=torch.float32)
+    fused = FusedPasses(model, compute=torch.float32, stream=torch.float32, attention=kind(model.qk_norm))
     done = fused.forward(params, tokens)
     torch.testing.assert_close(done.hidden, expected, rtol=0, atol=2e-5)
     torch.testing.assert_close(fused.hidden(params, tokens), done.hidden, rtol=0, atol=0)
@@ -74,6 +78,29 @@ def test_hidden_states_and_gradients_are_autograds(name: str) -> None:
     assert list(grads) == list(params)
     for key, grad in grads.items():
         assert (grad - slopes[key]).norm() < 1e-5 * slopes[key].norm(), key
+
+
+@pytest.mark.parametrize("length", [1, 17, 64, 100, 130])
+@pytest.mark.parametrize("rope_and_norm", [False, True])
+def test_short_attention_is_the_librarys(length: int, rope_and_norm: bool) -> None:
+    """Lengths within a block, at its edge and past it; one sequence must not see another."""
+    model = MODELS["rope" if rope_and_norm else "gpt2"]
+    torch.manual_seed(length)
+    qkv, coming = torch.randn(3, length, 3, model.heads, 32), torch.randn(3, length, model.heads, 32)
+    turns = rope_table(model, length, CPU, torch.float32) if rope_and_norm else None
+    seen = []
+    for attention in (LibraryAttention(rope_and_norm), ShortAttention(rope_and_norm)):
+        mixed, kept = attention.forward(qkv, turns, keep=True)
+        seen.append((mixed, attention.backward(coming, qkv, kept, turns)))
+    for expected, found in zip(*seen, strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+def test_short_attention_serves_short_contexts_in_bf16_alone() -> None:
+    assert isinstance(attention_for(SMALL, torch.bfloat16), ShortAttention)
+    assert isinstance(attention_for(SMALL, torch.float32), LibraryAttention)
+    assert isinstance(attention_for(SMALL.model_copy(update={"context": 1024}), torch.bfloat16), LibraryAttention)
+    assert isinstance(attention_for(SMALL.model_copy(update={"head_dim": 8}), torch.bfloat16), LibraryAttention)
 
 
 def _spec(kind: str, gains: bool) -> TrainSpec:

@@ -1,6 +1,6 @@
 """How do a stack's forward and backward pass look when nothing is left to a compiler?
 
-Matrix products by cuBLAS, attention by torch's fastest backend, everything between them by `kernel_layers`:
+Matrix products by cuBLAS, attention as `fused_attention` picks it, everything between them by `kernel_layers`:
 one visit to memory each, every activation kept once. The residual stream is kept in the products' type
 or in fp32, as the caller says. `train/model.py` is the reference; both read the same parameters.
 """
@@ -8,12 +8,13 @@ or in fp32, as the caller says. `train/model.py` is the reference; both read the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from etastar.train import kernel_layers as kernels
+from etastar.train.fused_attention import Attention, attention_for
 from etastar.train.model import NORM_EPS, rope_table
 from etastar.train.spec import ModelSpec
 
@@ -25,9 +26,7 @@ class _Layer:
     x_in: Tensor
     h_attn: Tensor
     qkv: Tensor
-    attention: tuple[
-        Tensor, Tensor, Tensor, Tensor
-    ]  # q, k, v as leaves and the mixture, an autograd graph of their own
+    attention: Any  # what `fused_attention` keeps
     mixed: Tensor
     x_mid: Tensor
     h_mlp: Tensor
@@ -48,10 +47,13 @@ class Pass:
 class FusedPasses:
     """`model.final_hidden` and its gradients."""
 
-    def __init__(self, model: ModelSpec, *, compute: torch.dtype, stream: torch.dtype) -> None:
+    def __init__(
+        self, model: ModelSpec, *, compute: torch.dtype, stream: torch.dtype, attention: Attention | None = None
+    ) -> None:
         self.model = model
         self.compute = compute
         self.stream = stream
+        self._attention = attention or attention_for(model, compute)
         self._eps = NORM_EPS[model.norm]
 
     def hidden(self, params: dict[str, Tensor], tokens: Tensor) -> Tensor:
@@ -73,8 +75,8 @@ class FusedPasses:
         for index in range(model.layers):
             x_in, h_attn = self._add_norm(x, delta, params.get("gain_attn"), index)
             qkv = _linear(h_attn, params["qkv"], index).view(stack * batch, length, 3, model.heads, model.head_dim)
-            attention = self._attend(qkv, turns, keep)
-            mixed = attention[3].detach().transpose(1, 2).reshape(stack, batch * length, model.width)
+            mixed, attention = self._attention.forward(qkv, turns, keep=keep)
+            mixed = mixed.reshape(stack, batch * length, model.width)
             x_mid, h_mlp = self._add_norm(x_in, _linear(mixed, params["out"], index), params.get("gain_mlp"), index)
             up = _linear(h_mlp, params["up"], index)
             act = kernels.gelu(up)
@@ -102,7 +104,9 @@ class FusedPasses:
             grad = self._linear_backward(grad, layer.h_mlp, params, grads, "up", index)
             dx, narrow = self._norm_backward(grad, layer.x_mid, dx, params, grads, "gain_mlp", index)
             grad = self._linear_backward(narrow, layer.mixed, params, grads, "out", index)
-            grad = self._attention_backward(grad, layer, turns)
+            coming = grad.view(*layer.qkv.shape[:2], model.heads, model.head_dim)
+            grad = self._attention.backward(coming, layer.qkv, layer.attention, turns)
+            grad = grad.view(*layer.mixed.shape[:2], 3 * model.width)
             grad = self._linear_backward(grad, layer.h_attn, params, grads, "qkv", index)
             dx, narrow = self._norm_backward(grad, layer.x_in, dx, params, grads, "gain_attn", index)
         if model.positions == "learned":
@@ -147,25 +151,6 @@ class FusedPasses:
         """The gradient to the input; the matrix's goes to its place in `grads`."""
         torch.bmm(grad.mT, x, out=_flat(grads[name], index))
         return torch.bmm(grad, _flat(params[name], index))
-
-    def _attend(self, qkv: Tensor, turns: Tensor | None, keep: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """q, k, v as (S, H, T, D) and their causal mixture; with `keep`, differentiable from q, k, v on."""
-        if turns is not None or self.model.qk_norm:
-            q, k = kernels.heads(qkv, turns, qk_norm=self.model.qk_norm)
-        else:
-            q, k = qkv[:, :, 0], qkv[:, :, 1]
-        parts = [part.transpose(1, 2).detach().requires_grad_(keep) for part in (q, k, qkv[:, :, 2])]
-        with torch.set_grad_enabled(keep):
-            mixed = F.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)
-        return parts[0], parts[1], parts[2], mixed
-
-    def _attention_backward(self, grad: Tensor, layer: _Layer, turns: Tensor | None) -> Tensor:
-        *leaves, mixed = layer.attention
-        sequences, length, _, count, dim = layer.qkv.shape
-        coming = grad.view(sequences, length, count, dim).transpose(1, 2)
-        dq, dk, dv = (part.transpose(1, 2) for part in torch.autograd.grad(mixed, leaves, coming))
-        dqkv = kernels.heads_backward(dq, dk, dv, layer.qkv, turns, qk_norm=self.model.qk_norm)
-        return dqkv.view(grad.shape[0], grad.shape[1], 3 * self.model.width)
 
 
 def _flat(weight: Tensor, index: int) -> Tensor:
