@@ -194,8 +194,9 @@ class Ours:
             marks[1].record()
             with torch.no_grad():
                 _, to_hidden, to_table = losses_and_grads(
-                    done.hidden.detach(), state.table(), targets, total=targets.numel(), errors=engine._errors
-                )
+                    done.hidden.detach(), state.table(), targets, total=targets.numel(), errors=engine._errors,
+                    logits=engine._logits,
+                )  # fmt: skip
             marks[2].record()
             grads = engine._model.backward(leaves, done, to_hidden, to_table)
             marks[3].record()
@@ -254,8 +255,8 @@ def measure(shape: Shape, given: argparse.Namespace, rates: tuple[float, float])
         torch.cuda.reset_peak_memory_stats()
         began = time.monotonic()
         peer = Peer(shape, given.nanogpt)
-        seconds = timed(peer.step, steps=given.steps, warm=10)
-        row["peer"] = _rates(shape, seconds, stack=1) | {"compile_and_run_s": time.monotonic() - began}
+        first = _first(peer.step, began)
+        row["peer"] = _rates(shape, timed(peer.step, steps=given.steps, warm=10), stack=1) | first
         if given.profile:
             _profile(peer.step, f"nanoGPT {shape.name}")
         del peer
@@ -264,8 +265,8 @@ def measure(shape: Shape, given: argparse.Namespace, rates: tuple[float, float])
     began = time.monotonic()
     execution = Execution(device="cuda", kernels=given.kernels, residual=given.residual, micro_batch=given.micro_batch)
     ours = Ours(shape, execution)
-    seconds = timed(ours.eager, steps=given.steps, warm=10)
-    row["eager"] = _rates(shape, seconds, stack=shape.stack) | {"compile_and_run_s": time.monotonic() - began}
+    first = _first(ours.eager, began)
+    row["eager"] = _rates(shape, timed(ours.eager, steps=given.steps, warm=10), stack=shape.stack) | first
     if given.profile:
         _profile(ours.eager, f"etastar {shape.name}")
     if given.kernels != "plain" and not given.micro_batch:
@@ -274,6 +275,12 @@ def measure(shape: Shape, given: argparse.Namespace, rates: tuple[float, float])
     row["graph"] = _rates(shape, seconds, stack=shape.stack)
     if given.kernels != "plain":
         row["statistics"] = ours.statistics_cost(given.steps)
+    if given.fp8:
+        del ours
+        _clear()
+        torch.cuda.reset_peak_memory_stats()
+        ours = Ours(shape, execution.model_copy(update={"head": "fp8"}))
+        row["fp8 head"] = _rates(shape, timed(ours.eager, steps=given.steps, warm=10), stack=shape.stack)
     ops, size = floor_seconds(shape, *rates)
     row["floor"] = {"operations_ms": ops * 1e3, "bytes_ms": size * 1e3}
     del ours
@@ -321,6 +328,13 @@ def _write(out: Path | None, name: str, content: Any) -> None:
         (out / name).write_text(json.dumps(content, indent=1))
 
 
+def _first(step: Callable[[], Any], began: float) -> dict[str, float]:
+    """What the first step took: building, compiling or reading what was compiled before."""
+    step()
+    torch.cuda.synchronize()
+    return {"first_step_s": time.monotonic() - began}
+
+
 def _rates(shape: Shape, seconds: float, *, stack: int) -> dict[str, float]:
     rate = shape.tokens * stack / seconds
     return {
@@ -335,13 +349,14 @@ def _print(row: dict[str, Any]) -> None:
     floor = max(row["floor"].values())
     print(f"\n{row['name']}: floor {floor:.2f} ms ({row['floor']})", flush=True)
     base = row.get("peer")
-    for name in ("peer", "eager", "graph"):
+    for name in ("peer", "eager", "graph", "fp8 head"):
         if name in row:
             one = row[name]
             ratio = one["tokens_per_second"] / base["tokens_per_second"] if base else float("nan")
             print(
                 f"  {name:8s} {one['ms']:8.2f} ms  {one['tokens_per_second'] / 1e6:7.3f}M tokens/s  "
-                f"MFU {one['mfu']:5.1%}  {one['memory_gib']:6.1f} GiB  {ratio:5.2f}x",
+                f"MFU {one['mfu']:5.1%}  {one['memory_gib']:6.1f} GiB  {ratio:5.2f}x"
+                + (f"  (first step after {one['first_step_s']:.1f} s)" if "first_step_s" in one else ""),
                 flush=True,
             )
     if "statistics" in row:
@@ -380,6 +395,7 @@ def main() -> int:
     parser.add_argument("--kernels", default="auto", choices=("auto", "plain", "triton"))
     parser.add_argument("--residual", default="auto", choices=("auto", "fp32"))
     parser.add_argument("--micro-batch", type=int)
+    parser.add_argument("--fp8", action="store_true", help="a row with the head's logits in fp8 beside the others")
     parser.add_argument("--profile", action="store_true", help="print the longest kernels of both")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--chunk", type=int, help="log2 of the logits in a chunk, to try another")

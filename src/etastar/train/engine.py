@@ -18,7 +18,8 @@ from torch import Tensor
 
 from etastar.errors import SpecError
 from etastar.train import optim
-from etastar.train.head import Errors, losses_and_grads, plain_errors, summed_losses
+from etastar.train.head import Errors, losses_and_grads, plain_errors, plain_logits, summed_losses
+from etastar.train.head_fp8 import check_fp8, fp8_logits
 from etastar.train.model import final_hidden, parameter_shapes
 from etastar.train.spec import Execution, TrainSpec
 from etastar.train.state import TrainState
@@ -133,6 +134,10 @@ class Engine:
         self.dtype, self.compute = precisions(execution, device)
         self.lrs = torch.tensor(spec.lrs, dtype=torch.float64, device=device)
         self._model, self._errors, self._norms, self._move = self._paths()
+        self._logits = plain_logits
+        if execution.head == "fp8":
+            check_fp8(spec, device, self.compute)
+            self._logits = fp8_logits
 
     def _paths(self) -> tuple[Passes, Errors, Callable[[dict[str, Tensor]], Tensor], Callable[..., Tensor]]:
         """Model, loss, gradient norms and optimizer step: the one place that picks Triton or plain PyTorch."""
@@ -186,7 +191,12 @@ class Engine:
             done = self._model.forward(leaves, part[:, :-1].contiguous())
             with torch.no_grad():
                 loss, to_hidden, to_table = losses_and_grads(
-                    done.hidden.detach(), state.table(), part[:, 1:].reshape(-1), total=total, errors=self._errors
+                    done.hidden.detach(),
+                    state.table(),
+                    part[:, 1:].reshape(-1),
+                    total=total,
+                    errors=self._errors,
+                    logits=self._logits,
                 )
             losses.append(loss)
             grads = self._model.backward(leaves, done, to_hidden, to_table)

@@ -69,7 +69,8 @@ class ShortAttention:
 
     def backward(self, grad: Tensor, qkv: Tensor, kept: Any, turns: Tensor | None) -> Tensor:
         """One program a head and sequence."""
-        return kernel_attention.attend_backward(grad, *kept[:2], qkv, *kept[2:], turns, qk_norm=self._qk_norm)
+        q, k, mixed, log2_sums = kept
+        return kernel_attention.attend_backward(grad, q, k, qkv, mixed, log2_sums, turns, qk_norm=self._qk_norm)
 
 
 def _queries_and_keys(qkv: Tensor, turns: Tensor | None, qk_norm: bool) -> tuple[Tensor, Tensor]:

@@ -96,19 +96,22 @@ class FusedPasses:
         model, tokens = self.model, done.tokens
         grads = {name: torch.empty_like(weight) for name, weight in params.items() if name != "embed"}
         turns = rope_table(model, tokens.shape[1], tokens.device, torch.float32) if model.positions == "rope" else None
-        dx, narrow = self._norm_backward(grad_hidden, done.x_last, None, params, grads, "gain_final", None)
+        sums = self._gain_sums(params, done.x_last)
+        dx, narrow = self._norm_backward(grad_hidden, done.x_last, None, params, sums, "gain_final", 0)
         for index in reversed(range(model.layers)):
             layer = done.layers[index]
             grad = self._linear_backward(narrow, layer.act, params, grads, "down", index)
             grad = kernels.gelu_backward(grad, layer.up)
             grad = self._linear_backward(grad, layer.h_mlp, params, grads, "up", index)
-            dx, narrow = self._norm_backward(grad, layer.x_mid, dx, params, grads, "gain_mlp", index)
+            dx, narrow = self._norm_backward(grad, layer.x_mid, dx, params, sums, "gain_mlp", index)
             grad = self._linear_backward(narrow, layer.mixed, params, grads, "out", index)
             coming = grad.view(*layer.qkv.shape[:2], model.heads, model.head_dim)
             grad = self._attention.backward(coming, layer.qkv, layer.attention, turns)
             grad = grad.view(*layer.mixed.shape[:2], 3 * model.width)
             grad = self._linear_backward(grad, layer.h_attn, params, grads, "qkv", index)
-            dx, narrow = self._norm_backward(grad, layer.x_in, dx, params, grads, "gain_attn", index)
+            dx, narrow = self._norm_backward(grad, layer.x_in, dx, params, sums, "gain_attn", index)
+        for name, shares in sums.items():
+            torch.sum(shares, dim=2, out=grads[name].view(shares.shape[0], shares.shape[1], -1))
         if model.positions == "learned":
             # The position table is looked up before the norm, if there is one; presets have one or the other.
             shape = (dx.shape[0], *tokens.shape, model.width)
@@ -122,22 +125,25 @@ class FusedPasses:
         chosen = None if gain is None else gain[:, index]
         return kernels.add_norm(x, delta, chosen, kind=self.model.norm, eps=self._eps, compute=self.compute)
 
+    def _gain_sums(self, params: dict[str, Tensor], x: Tensor) -> dict[str, Tensor]:
+        """Room for the shares of every gain's gradient: added up once, when all layers have left theirs."""
+        layers = {"gain_final": 1, "gain_mlp": self.model.layers, "gain_attn": self.model.layers}
+        return {name: kernels.gain_sums(x, count) for name, count in layers.items() if name in params}
+
     def _norm_backward(
         self,
         dh: Tensor,
         x: Tensor,
         dx: Tensor | None,
         params: dict[str, Tensor],
-        grads: dict[str, Tensor],
+        sums: dict[str, Tensor],
         name: str,
-        index: int | None,
+        index: int,
     ) -> tuple[Tensor, Tensor]:
-        gain = params.get(name)
-        chosen = gain if gain is None or index is None else gain[:, index]
-        dx, narrow, to_gain = kernels.norm_backward(dh, x, chosen, dx, kind=self.model.norm, eps=self._eps)
-        if to_gain is not None:
-            (grads[name] if index is None else grads[name][:, index]).copy_(to_gain)
-        return dx, narrow
+        gain, shares = params.get(name), None
+        if gain is not None:
+            gain, shares = gain.view(gain.shape[0], -1, gain.shape[-1])[:, index], sums[name][:, index]
+        return kernels.norm_backward(dh, x, gain, dx, shares, kind=self.model.norm, eps=self._eps)
 
     def _linear_backward(
         self,

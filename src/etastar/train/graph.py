@@ -15,7 +15,7 @@ from etastar.train.spec import TrainSpec
 from etastar.train.state import TrainState
 
 # Operations of a step below which launching its kernels one by one is slower than running them.
-_SMALL_STEP = 5e12
+_SMALL_STEP = 1e13
 _WARM_UP = 3  # steps before the recording: compilation, and the libraries' first-use allocations
 
 

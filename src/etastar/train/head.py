@@ -12,10 +12,17 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-# Logits of one chunk: 1 GiB in bf16 on a GPU; on a CPU what its cache holds.
-CHUNK_ELEMENTS = {"cuda": 2**29, "cpu": 2**21}
+# Logits of one chunk: 2 GiB in bf16 on a GPU; on a CPU what its cache holds.
+CHUNK_ELEMENTS = {"cuda": 2**30, "cpu": 2**21}
 # (logits, targets, scale) → losses (K, c), and scale × the gradient to the logits in their type
 Errors = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
+# (hidden, table) → the logits of a range of tokens
+Logits = Callable[[Tensor, Tensor], Callable[[slice], Tensor]]
+
+
+def plain_logits(hidden: Tensor, table: Tensor) -> Callable[[slice], Tensor]:
+    """(K, N, d), (K, V, d) → tokens' logits (K, c, V), in the products' type."""
+    return lambda part: torch.bmm(hidden[:, part], table.mT)
 
 
 def plain_errors(logits: Tensor, targets: Tensor, scale: float) -> tuple[Tensor, Tensor]:
@@ -35,7 +42,13 @@ def chunk_tokens(stack: int, vocab: int, device: str) -> int:
 
 
 def losses_and_grads(
-    hidden: Tensor, table: Tensor, targets: Tensor, *, total: int, errors: Errors = plain_errors
+    hidden: Tensor,
+    table: Tensor,
+    targets: Tensor,
+    *,
+    total: int,
+    errors: Errors = plain_errors,
+    logits: Logits = plain_logits,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Summed loss ÷ `total` of each model, (K,), and its gradients to hidden (K, N, d) and table (K, V, d).
 
@@ -45,10 +58,11 @@ def losses_and_grads(
     grad_hidden = torch.empty_like(hidden)
     grad_table: Tensor | None = None
     losses = []
+    logits_of = logits(hidden, table)
     for start in range(0, hidden.shape[1], chunk):
         part = slice(start, start + chunk)
         seen, wanted = hidden[:, part], targets[part]
-        loss, error = errors(torch.bmm(seen, table.mT), wanted, 1 / total)
+        loss, error = errors(logits_of(part), wanted, 1 / total)
         losses.append(loss.sum(1))
         torch.bmm(error, table, out=grad_hidden[:, part])
         grad_table = _add_product(grad_table, error.mT, seen)
@@ -71,7 +85,7 @@ def _add_product(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
     if left.is_cuda and left.dtype == torch.bfloat16:
         if total is None:
             return torch.bmm(left, right, out_dtype=torch.float32)
-        return torch.baddbmm(total, left, right, out_dtype=torch.float32)
+        return torch.baddbmm(total, left, right, out_dtype=torch.float32, out=total)
     product = torch.bmm(left, right)
     if total is None:
         return product.to(torch.promote_types(product.dtype, torch.float32))

@@ -159,7 +159,7 @@ def attend(q: Tensor, k: Tensor, qkv: Tensor) -> tuple[Tensor, Tensor]:
     log2_sums = torch.empty(sequences * count, length, device=q.device, dtype=torch.float32)
     _attend[(sequences * count, triton.cdiv(length, 64))](
         q, k, qkv[:, :, 2], mixed, log2_sums, length, count, q.stride(1), qkv.stride(1), _scale(dim),
-        M=64, N=32, D=dim, num_warps=4, num_stages=3,
+        M=64, N=32, D=dim, num_warps=4, num_stages=4,
     )  # fmt: skip
     return mixed, log2_sums
 
@@ -174,6 +174,7 @@ def attend_backward(
     _attend_backward[(sequences * count,)](
         q, k, qkv, mixed, log2_sums, coming, dqkv, qkv if turns is None else turns, deltas, length, count, q.stride(1),
         _scale(dim), _QK_EPS, M=64, N=64, D=dim, NORM=qk_norm, ROPE=turns is not None, num_warps=4, num_stages=1,
+        maxnreg=168,  # three programs a multiprocessor instead of two: a tenth faster, spills included
     )  # fmt: skip
     return dqkv
 

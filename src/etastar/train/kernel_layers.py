@@ -11,19 +11,46 @@ model in `train/model.py` says what is computed; these functions only say it fas
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 _TILE = 4096  # elements a program holds at once
-_PROGRAMS = 1056  # a model's programs of a backward norm: eight a multiprocessor, each adds up its gain's gradient
 
 
 def _rows(width: int) -> tuple[int, int]:
     """(block, rows): a tile of whole rows."""
     block = triton.next_power_of_2(width)
     return block, max(_TILE // block, 1)
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """How a backward norm's programs walk the rows: few that stay, each prefetching its next tile."""
+
+    block: int
+    rows: int
+    warps: int
+    programs: int  # of one model; each adds up its share of the gain's gradient
+    stages: int
+
+    @classmethod
+    def of(cls, x: Tensor) -> _Walk:
+        """The fastest of sixteen tried on an H200 (bench/h200.py --profile): one warp a program where rows are short."""
+        stack, rows, width = x.shape
+        block = triton.next_power_of_2(width)
+        tile, warps, programs, stages = (1024, 1, 4224, 2) if block <= 512 else (2048, 4, 1056, 3)
+        tile = max(tile // block, 1)
+        return cls(block, tile, warps, min(triton.cdiv(rows, tile), max(programs // stack, 1)), stages)
+
+
+def gain_sums(x: Tensor, layers: int) -> Tensor:
+    """Where the backward norms of `layers` layers leave their shares of the gain's gradient, (K, L, programs, d)."""
+    stack, _, width = x.shape
+    return torch.empty(stack, layers, _Walk.of(x).programs, width, device=x.device, dtype=torch.float32)
 
 
 @triton.jit
@@ -73,9 +100,9 @@ def add_norm(
 
 @triton.jit
 def _norm_backward(
-    dh, x, gain, dx, dx_out, narrow, partial, rows, width, eps, programs, turns,
+    dh, x, gain, dx, dx_out, narrow, sums, sums_of_model, rows, width, eps, programs, turns,
     BLOCK: tl.constexpr, ROWS: tl.constexpr, ADD: tl.constexpr, NARROW: tl.constexpr,
-    GAIN: tl.constexpr, LAYERNORM: tl.constexpr,
+    GAIN: tl.constexpr, LAYERNORM: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     model = tl.program_id(1).to(tl.int64)
     program = tl.program_id(0)
@@ -84,12 +111,14 @@ def _norm_backward(
     to_gain = tl.zeros((ROWS, BLOCK), tl.float32)
     if GAIN:
         factor = tl.load(gain + model * width + column, mask=full, other=0.0)
-    for turn in range(turns):
+    for turn in tl.range(0, turns, num_stages=STAGES):
         row = (turn * programs + program) * ROWS + tl.arange(0, ROWS)
         inside = (row < rows)[:, None] & full[None, :]
         at = (model * rows + row)[:, None] * width + column[None, :]
         value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
         grad = tl.load(dh + at, mask=inside, other=0.0).to(tl.float32)
+        if ADD:
+            had = tl.load(dx + at, mask=inside, other=0.0).to(tl.float32)
         unit, scale = _normed(value, inside, width, eps, LAYERNORM)
         if GAIN:
             to_gain += grad * unit
@@ -100,34 +129,33 @@ def _norm_backward(
             inner -= (tl.sum(grad, axis=1) / width)[:, None]
         inner *= scale[:, None]
         if ADD:
-            inner += tl.load(dx + at, mask=inside, other=0.0).to(tl.float32)
+            inner += had
         tl.store(dx_out + at, inner.to(dx_out.dtype.element_ty), mask=inside)
         if NARROW:
             tl.store(narrow + at, inner.to(narrow.dtype.element_ty), mask=inside)
     if GAIN:
-        tl.store(partial + (model * programs + program) * width + column, tl.sum(to_gain, axis=0), mask=full)
+        tl.store(sums + model * sums_of_model + program * width + column, tl.sum(to_gain, axis=0), mask=full)
 
 
 def norm_backward(
-    dh: Tensor, x: Tensor, gain: Tensor | None, dx: Tensor | None, *, kind: str, eps: float
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """dx + the gradient through the norm, in x's type and in dh's, and the gain's gradient (K, d).
+    dh: Tensor, x: Tensor, gain: Tensor | None, dx: Tensor | None, sums: Tensor | None, *, kind: str, eps: float
+) -> tuple[Tensor, Tensor]:
+    """dx + the gradient through the norm, in x's type and in dh's; a layer of `gain_sums` is filled where there is a gain.
 
     `dx` is overwritten. The two results are one tensor where the types are the same.
     """
     stack, rows, width = x.shape
-    block, tile = _rows(width)
-    programs = min(triton.cdiv(rows, tile), max(_PROGRAMS // stack, 1))
+    walk = _Walk.of(x)
     out = torch.empty_like(x) if dx is None else dx
     narrow = out if dh.dtype == x.dtype else torch.empty_like(dh)
-    partial = torch.empty(stack, programs if gain is not None else 0, width, device=x.device, dtype=torch.float32)
-    _norm_backward[(programs, stack)](
-        dh, x, x if gain is None else gain.contiguous(), out, out, narrow, partial, rows, width, eps, programs,
-        triton.cdiv(rows, tile * programs),
-        BLOCK=block, ROWS=tile, ADD=dx is not None, NARROW=narrow is not out, GAIN=gain is not None,
-        LAYERNORM=kind == "layernorm", num_warps=8,
+    _norm_backward[(walk.programs, stack)](
+        dh, x, x if gain is None else gain.contiguous(), out, out, narrow, x if sums is None else sums,
+        0 if sums is None else sums.stride(0), rows, width, eps, walk.programs,
+        triton.cdiv(rows, walk.rows * walk.programs),
+        BLOCK=walk.block, ROWS=walk.rows, ADD=dx is not None, NARROW=narrow is not out, GAIN=gain is not None,
+        LAYERNORM=kind == "layernorm", STAGES=walk.stages, num_warps=walk.warps,
     )  # fmt: skip
-    return out, narrow, None if gain is None else partial.sum(1)
+    return out, narrow
 
 
 @triton.jit

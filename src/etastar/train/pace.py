@@ -33,6 +33,8 @@ class Pace:
         """Count one step, and report if the interval has passed."""
         self._done += 1
         self._steps_since += 1
+        if self._done == 1 and result.loss.is_cuda:
+            self._say_first(result)
         if time.monotonic() - self._since < self._interval:
             return
         losses = tuple(result.loss.tolist())  # waits for the device: the clock is read after it
@@ -54,3 +56,10 @@ class Pace:
                 alive=tuple(result.alive.tolist()),
             )
         )
+
+    def _say_first(self, result: StepResult) -> None:
+        """The first step compiles: say how long, and keep it out of the pace."""
+        result.loss.tolist()  # waits for the device
+        now = time.monotonic()
+        self._reporter.message(f"first step after {now - self._since:.1f} s, compiling included (Triton caches it)")
+        self._since, self._steps_since = now, 0

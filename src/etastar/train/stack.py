@@ -3,7 +3,7 @@
 For each horizon, earliest first: take the newest trunk at or before the point where its branch leaves it,
 advance to that point, keep it, run the decay, evaluate, record. Whatever is recorded is never done again;
 whatever is missing follows from the checkpoints. So a killed training is started with the same command, and
-gives the same bits on the same device, packing and thread count.
+gives the same bits on the same device, packing and thread count (on CUDA with `execution.deterministic`).
 
 `only` cuts this into pieces for several processes: the trunk alone leaves a checkpoint at every branch
 point, and each branch starts from its own; the rows are the same.
@@ -276,7 +276,8 @@ class StackTrainer:
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
         return {
             "device": name,
-            "precision": str(self.engine.compute).removeprefix("torch."),
+            "precision": str(self.engine.compute).removeprefix("torch.")
+            + (", fp8 head" if self.spec.execution.head == "fp8" else ""),
             "stack": len(self.spec.lrs),
             "micro_batch": self.micro_batch,
             "ranks": self.share.batch_ranks,
