@@ -1,5 +1,6 @@
 """The studies that come with the package: found by name, whole, and what their data card says."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,14 @@ def test_mini_is_what_its_card_says() -> None:
 
 def test_mini_is_whole() -> None:
     assert verify_files(shipped_path("mini")) == []
+
+
+def test_the_next_width_adds_to_it(tmp_path: Path) -> None:
+    """What is trained of width 384 is whole, and beside the shipped parts its cells join their group."""
+    begun = Path(__file__).parents[1] / "studies" / "mini-384"
+    assert verify_files(begun) == []
+    for folder in (shipped_path("mini"), begun):
+        shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    study = etastar.load_study(tmp_path)
+    assert study.table.num_rows == 1292 + 154
+    assert len(study.groups) == 3
