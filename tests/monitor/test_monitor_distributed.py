@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from loops import loss_of, small, train
+from processes import two_processes
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -23,33 +21,6 @@ from etastar.store.verify import verify_files
 
 STEPS = 4
 Wrap = Callable[[torch.nn.Module], torch.nn.Module]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def two_processes(work: Callable[[int], None]) -> None:
-    """Fork two, as torchrun would start them; both must end well."""
-    port = str(_free_port())
-    children = []
-    for rank in range(2):
-        child = os.fork()
-        if child == 0:
-            os.environ |= {"WORLD_SIZE": "2", "RANK": str(rank), "LOCAL_RANK": str(rank)}
-            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-            code = 1
-            try:
-                dist.init_process_group("gloo")
-                work(rank)
-                dist.destroy_process_group()
-                code = 0
-            finally:
-                os._exit(code)
-        children.append(child)
-    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0]
 
 
 def _ddp(model: torch.nn.Module) -> torch.nn.Module:
