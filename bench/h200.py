@@ -1,6 +1,6 @@
 """How fast is a step against nanoGPT's on the same shape, and how far from the floor?
 
-    python bench/h200.py --nanogpt PATH [--shapes w256,w768,...] [--out OUT] [--profile]
+    python bench/h200.py --nanogpt PATH [--shapes w256,w768,...] [--out OUT] [--profile] [--fp8]
     python bench/h200.py --scaling [--out OUT]                      (cost against stack, width and batch)
 
 PATH is a checkout of karpathy/nanoGPT (its model.py is imported as it is). Both train the same GPT on the same
@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from etastar.train.engine import Engine
-from etastar.train.graph import GraphedStep
+from etastar.train.graph import GraphedStep, uses_graph
 from etastar.train.head import CHUNK_ELEMENTS
 from etastar.train.optim import step_table
 from etastar.train.presets import octaves, rope
@@ -83,6 +83,8 @@ def measure(shape: Shape, given: argparse.Namespace, rates: tuple[float, float])
         _profile(ours.eager, f"etastar {shape.name}")
     if given.kernels != "plain" and not given.micro_batch:
         row["parts_ms"] = ours.parts(20)
+    _clear()
+    torch.cuda.reset_peak_memory_stats()
     seconds = timed(ours.graph, steps=given.steps, warm=10)
     row["graph"] = _rates(shape, seconds, stack=shape.stack)
     if given.kernels != "plain":
@@ -92,7 +94,8 @@ def measure(shape: Shape, given: argparse.Namespace, rates: tuple[float, float])
         _clear()
         torch.cuda.reset_peak_memory_stats()
         ours = Ours(shape, execution.model_copy(update={"head": "fp8"}))
-        row["fp8 head"] = _rates(shape, timed(ours.eager, steps=given.steps, warm=10), stack=shape.stack)
+        fp8 = ours.graph if uses_graph(ours.spec, ours.engine.device, 1) else ours.eager
+        row["fp8 head"] = _rates(shape, timed(fp8, steps=given.steps, warm=10), stack=shape.stack)
     ops, size = floor_seconds(shape, *rates)
     row["floor"] = {"operations_ms": ops * 1e3, "bytes_ms": size * 1e3}
     del ours

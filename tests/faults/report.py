@@ -29,7 +29,7 @@ ITEMS = {
         "on ray, on slurm", "`bench/faults_launch.py`: whole launches on every executor, struck by SIGKILL, SIGTERM and "
         "SIGUSR2 to workers, tasks and jobs, by a second launcher, by requeues, by the death of the launcher."),
     7: ("Branches", "200 (step, decay) pairs", "pairs", "Decay branches of random trunks, stopped and resumed on the "
-        "way, against runs that took every step in one go."),
+        "way, against runs that took every step in one go; on CUDA with `execution.deterministic`."),
     8: ("Hostile files", "a million mutations", "files", "Mutated files through every reader, in processes of their own "
         "that may crash: no exception but the project's own, no hang, bounded memory. An AST test says that no source "
         "file loads a pickle."),

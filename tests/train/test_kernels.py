@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -78,6 +79,19 @@ def test_hidden_states_and_gradients_are_autograds(name: str, kind: Callable[[bo
     assert list(grads) == list(params)
     for key, grad in grads.items():
         assert (grad - slopes[key]).norm() < 1e-5 * slopes[key].norm(), key
+
+
+@pytest.mark.parametrize("most", [1, 3])
+@pytest.mark.parametrize("name", ["gpt2", "odd width"])
+def test_programs_that_walk_many_tiles_add_up_the_same(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU with more rows than programs: the next tile is fetched while this one is written."""
+    walk = kernel_layers._Walk.of
+
+    def few(x: torch.Tensor) -> kernel_layers._Walk:
+        return replace(walk(x), rows=4, programs=most)
+
+    monkeypatch.setattr(kernel_layers._Walk, "of", few)
+    test_hidden_states_and_gradients_are_autograds(name, LibraryAttention)
 
 
 @pytest.mark.parametrize("length", [1, 17, 64, 100, 130])

@@ -196,7 +196,7 @@ class Engine:
                     part[:, 1:].reshape(-1),
                     total=total,
                     errors=self._errors,
-                    logits=self._logits,
+                    logits_from=self._logits,
                 )
             losses.append(loss)
             grads = self._model.backward(leaves, done, to_hidden, to_table)

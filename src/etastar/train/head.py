@@ -48,7 +48,7 @@ def losses_and_grads(
     *,
     total: int,
     errors: Errors = plain_errors,
-    logits: Logits = plain_logits,
+    logits_from: Logits = plain_logits,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Summed loss ÷ `total` of each model, (K,), and its gradients to hidden (K, N, d) and table (K, V, d).
 
@@ -58,7 +58,7 @@ def losses_and_grads(
     grad_hidden = torch.empty_like(hidden)
     grad_table: Tensor | None = None
     losses = []
-    logits_of = logits(hidden, table)
+    logits_of = logits_from(hidden, table)
     for start in range(0, hidden.shape[1], chunk):
         part = slice(start, start + chunk)
         seen, wanted = hidden[:, part], targets[part]

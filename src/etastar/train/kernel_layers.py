@@ -18,6 +18,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from etastar.train.model import QK_EPS
+
+_QK_EPS = tl.constexpr(QK_EPS)  # kernels see no other globals
 _TILE = 4096  # elements a program holds at once
 
 
@@ -39,10 +42,12 @@ class _Walk:
 
     @classmethod
     def of(cls, x: Tensor) -> _Walk:
-        """The fastest of sixteen tried on an H200 (bench/h200.py --profile): one warp a program where rows are short."""
+        """The fastest of sixteen tried on an H200; past 4096 columns a tile more would not fit every card's memory."""
         stack, rows, width = x.shape
         block = triton.next_power_of_2(width)
         tile, warps, programs, stages = (1024, 1, 4224, 2) if block <= 512 else (2048, 4, 1056, 3)
+        if block > 4096:
+            warps, stages = 8, 1
         tile = max(tile // block, 1)
         return cls(block, tile, warps, min(triton.cdiv(rows, tile), max(programs // stack, 1)), stages)
 
@@ -231,7 +236,7 @@ def _heads(
         first = tl.load(qkv + source, mask=mask, other=0.0).to(tl.float32)
         second = tl.load(qkv + source + HALF, mask=mask, other=0.0).to(tl.float32)
         if NORM:
-            scale = tl.rsqrt((tl.sum(first * first, axis=1) + tl.sum(second * second, axis=1)) / (2 * HALF) + 1e-6)
+            scale = tl.rsqrt((tl.sum(first * first, axis=1) + tl.sum(second * second, axis=1)) / (2 * HALF) + _QK_EPS)
             first *= scale[:, None]
             second *= scale[:, None]
         if ROPE:
@@ -284,7 +289,7 @@ def _heads_backward(
             if NORM:
                 x1 = tl.load(qkv + place, mask=mask, other=0.0).to(tl.float32)
                 x2 = tl.load(qkv + place + HALF, mask=mask, other=0.0).to(tl.float32)
-                scale = tl.rsqrt((tl.sum(x1 * x1, axis=1) + tl.sum(x2 * x2, axis=1)) / (2 * HALF) + 1e-6)[:, None]
+                scale = tl.rsqrt((tl.sum(x1 * x1, axis=1) + tl.sum(x2 * x2, axis=1)) / (2 * HALF) + _QK_EPS)[:, None]
                 x1 *= scale
                 x2 *= scale
                 along = ((tl.sum(first * x1, axis=1) + tl.sum(second * x2, axis=1)) / (2 * HALF))[:, None]

@@ -25,6 +25,7 @@ MATRICES = ("qkv", "out", "up", "down")
 EMBEDDINGS = ("embed", "positions")
 GAINS = ("gain_attn", "gain_mlp", "gain_final")
 NORM_EPS = {"layernorm": 1e-5, "rmsnorm": 1e-6}
+QK_EPS = 1e-6
 _GPT2_STD = 0.02
 
 
@@ -138,8 +139,8 @@ def _attention(model: ModelSpec, qkv: Tensor, batch: int, length: int, turns: Te
     parts = qkv.view(stack * batch, length, 3, model.heads, model.head_dim).permute(2, 0, 3, 1, 4)
     q, k, v = parts.unbind(0)
     if model.qk_norm:
-        q = F.rms_norm(q, (model.head_dim,), eps=1e-6)
-        k = F.rms_norm(k, (model.head_dim,), eps=1e-6)
+        q = F.rms_norm(q, (model.head_dim,), eps=QK_EPS)
+        k = F.rms_norm(k, (model.head_dim,), eps=QK_EPS)
     if turns is not None:
         q, k = _rotate(q, turns), _rotate(k, turns)
     mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)

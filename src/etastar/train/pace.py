@@ -35,6 +35,7 @@ class Pace:
         self._steps_since += 1
         if self._done == 1 and result.loss.is_cuda:
             self._say_first(result)
+            return
         if time.monotonic() - self._since < self._interval:
             return
         losses = tuple(result.loss.tolist())  # waits for the device: the clock is read after it
@@ -60,6 +61,5 @@ class Pace:
     def _say_first(self, result: StepResult) -> None:
         """The first step compiles: say how long, and keep it out of the pace."""
         result.loss.tolist()  # waits for the device
-        now = time.monotonic()
-        self._reporter.message(f"first step after {now - self._since:.1f} s, compiling included (Triton caches it)")
-        self._since, self._steps_since = now, 0
+        self._reporter.message(f"first step after {time.monotonic() - self._since:.1f} s, compiling included")
+        self._since, self._steps_since = time.monotonic(), 0

@@ -277,7 +277,7 @@ class StackTrainer:
         return {
             "device": name,
             "precision": str(self.engine.compute).removeprefix("torch.")
-            + (", fp8 head" if self.spec.execution.head == "fp8" else ""),
+            + (" + fp8 head" if self.spec.execution.head == "fp8" else ""),
             "stack": len(self.spec.lrs),
             "micro_batch": self.micro_batch,
             "ranks": self.share.batch_ranks,
