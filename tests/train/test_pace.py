@@ -77,8 +77,9 @@ def test_the_first_step_is_said_and_left_out_of_the_pace(clock: Clock) -> None:
 
 def test_a_cpu_compiles_nothing_and_says_nothing(clock: Clock) -> None:
     heard = Heard(clock)
-    pace = Pace(toy(), heard, interval=0.0)
+    pace = Pace(toy(), heard)
     pace.plan(2)
+    clock.now += 2
     pace.took_step("trunk", 1, 2, _result(torch.tensor([2.0, 3.0])))
     assert heard.said == []
     assert len(heard.seen) == 1
