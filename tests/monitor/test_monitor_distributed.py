@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from gloo import two_with_gloo
 from loops import loss_of, small, train
-from processes import two_processes
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -67,7 +67,7 @@ def test_two_processes_see_what_one_sees(tmp_path: Path, wrap: Wrap, mode: Any) 
         (tmp_path / f"{rank}.json").write_text(json.dumps(seen))
         monitor.finish(loss=2.0, tokens=100)
 
-    two_processes(work)
+    two_with_gloo(work)
     model = small(dtype=torch.float64)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1)
     alone = StepMonitor(optimizer, model, mode=mode, log_every=2, sinks=[])

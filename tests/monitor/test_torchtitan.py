@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from processes import two_processes
+from gloo import two_with_gloo
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -49,4 +49,4 @@ def _two_modes_on_a_sharded_llama(rank: int) -> None:
 
 
 def test_the_recipe() -> None:
-    two_processes(_two_modes_on_a_sharded_llama)
+    two_with_gloo(_two_modes_on_a_sharded_llama)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,30 +16,14 @@ from etastar.store import read_runs, read_trajectories
 from etastar.train.distributed import divide
 from etastar.train.loop import train
 from etastar.train.spec import TrainSpec
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+from processes import free_port, two_processes
 
 
 def _two_processes(spec: TrainSpec, study: Path) -> pa.Table:
-    """Two forked processes in the environment that torchrun gives its workers."""
-    port = str(_free_port())
-    children = []
-    for rank in range(2):
-        child = os.fork()
-        if child == 0:
-            os.environ |= {"WORLD_SIZE": "2", "RANK": str(rank), "LOCAL_RANK": str(rank)}
-            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-            code = 1
-            try:
-                code = 0 if train(spec, study, corpus=CORPUS, reporter=Silent()).finished else 3
-            finally:
-                os._exit(code)
-        children.append(child)
-    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0]
+    def work(_: int) -> None:
+        assert train(spec, study, corpus=CORPUS, reporter=Silent()).finished
+
+    two_processes(work)
     return read_runs(study)
 
 
@@ -86,7 +68,7 @@ def test_torchrun_itself(tmp_path: Path) -> None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     place = [
         "--master-port",
-        str(_free_port()),
+        str(free_port()),
         "-m",
         "etastar.train",
         str(file),

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from etastar.train.model import QK_EPS
+from etastar.train.kernel_layers import through_qk_norm, turned
 
 LONGEST, WIDEST = 256, 64  # context and head dimension up to which this beats the libraries on an H200
 # Three programs a multiprocessor instead of two: a tenth faster, spills included. NVIDIA's backend alone knows it.
@@ -64,7 +64,7 @@ def _attend(
 
 @triton.jit
 def _taken_back(
-    grad, at, raw, out, turns, length, stride, eps, D: tl.constexpr, NORM: tl.constexpr, ROPE: tl.constexpr
+    grad, at, raw, out, turns, length, stride, D: tl.constexpr, NORM: tl.constexpr, ROPE: tl.constexpr
 ):  # fmt: skip
     """The gradient of normed and turned rows, through both, to `out`."""
     HALF: tl.constexpr = D // 2
@@ -76,16 +76,11 @@ def _taken_back(
         if ROPE:
             cos = tl.load(turns + at[:, None] * HALF + lane[None, :], mask=inside, other=0.0)
             sin = tl.load(turns + (length + at)[:, None] * HALF + lane[None, :], mask=inside, other=0.0)
-            first, second = first * cos + second * sin, second * cos - first * sin
+            first, second = turned(first, second, cos, -sin)
         if NORM:
             x1 = tl.load(raw + place, mask=inside, other=0.0).to(tl.float32)
             x2 = tl.load(raw + place + HALF, mask=inside, other=0.0).to(tl.float32)
-            scale = tl.rsqrt((tl.sum(x1 * x1, axis=1) + tl.sum(x2 * x2, axis=1)) / D + eps)[:, None]
-            x1 *= scale
-            x2 *= scale
-            along = ((tl.sum(first * x1, axis=1) + tl.sum(second * x2, axis=1)) / D)[:, None]
-            first = (first - x1 * along) * scale
-            second = (second - x2 * along) * scale
+            first, second = through_qk_norm(first, second, x1, x2, HALF)
         tl.store(out + place, first.to(out.dtype.element_ty), mask=inside)
         tl.store(out + place + HALF, second.to(out.dtype.element_ty), mask=inside)
     else:
@@ -95,7 +90,7 @@ def _taken_back(
 
 @triton.jit
 def _attend_backward(
-    q, k, qkv, mixed, log2_sums, coming, dqkv, turns, deltas, length, heads, q_token, scale, eps,
+    q, k, qkv, mixed, log2_sums, coming, dqkv, turns, deltas, length, heads, q_token, scale,
     M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, NORM: tl.constexpr, ROPE: tl.constexpr,
 ):  # fmt: skip
     LN2: tl.constexpr = 0.6931471805599453
@@ -125,7 +120,7 @@ def _attend_backward(
             dweight = tl.dot(grad, tl.trans(_rows(value_of, other, 3 * width, length, D)))
             dmine = tl.dot((weight * (dweight - delta[:, None])).to(key.dtype), key, dmine)
         _taken_back(
-            dmine * (scale * LN2), row, qkv + joined, dqkv + joined, turns, length, 3 * width, eps, D, NORM, ROPE
+            dmine * (scale * LN2), row, qkv + joined, dqkv + joined, turns, length, 3 * width, D, NORM, ROPE
         )  # fmt: skip
     tl.debug_barrier()  # the deltas of every row are read below by other threads
     for start in range(0, length, N):
@@ -146,11 +141,11 @@ def _attend_backward(
             dweight = tl.dot(value, tl.trans(grad))
             dkey = tl.dot((weight * (dweight - delta[None, :])).to(value.dtype), mine, dkey)
         _taken_back(
-            dkey * (scale * LN2), other, qkv + joined + width, dqkv + joined + width, turns, length, 3 * width, eps,
+            dkey * (scale * LN2), other, qkv + joined + width, dqkv + joined + width, turns, length, 3 * width,
             D, NORM, ROPE,
         )  # fmt: skip
         _taken_back(
-            dvalue, other, value_of, dqkv + joined + 2 * width, turns, length, 3 * width, eps, D, False, False
+            dvalue, other, value_of, dqkv + joined + 2 * width, turns, length, 3 * width, D, False, False
         )  # fmt: skip
 
 
@@ -176,7 +171,7 @@ def attend_backward(
     dqkv, deltas = torch.empty_like(qkv), torch.empty_like(log2_sums)
     _attend_backward[(sequences * count,)](
         q, k, qkv, mixed, log2_sums, coming, dqkv, qkv if turns is None else turns, deltas, length, count, q.stride(1),
-        _scale(dim), QK_EPS, M=64, N=64, D=dim, NORM=qk_norm, ROPE=turns is not None, num_warps=4, num_stages=1,
+        _scale(dim), M=64, N=64, D=dim, NORM=qk_norm, ROPE=turns is not None, num_warps=4, num_stages=1,
         **_FEW_REGISTERS,
     )  # fmt: skip
     return dqkv

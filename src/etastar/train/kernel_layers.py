@@ -215,8 +215,19 @@ def _half_rows(size, heads, length, HALF: tl.constexpr, ROWS: tl.constexpr):
 
 
 @triton.jit
-def _turned(first, second, cos, sin):
+def turned(first, second, cos, sin):
+    """Rows of heads, in halves, turned by RoPE; by −sin back again."""
     return first * cos - second * sin, first * sin + second * cos
+
+
+@triton.jit
+def through_qk_norm(first, second, x1, x2, HALF: tl.constexpr):
+    """The gradient of normed rows of heads, in halves, to that of the rows x."""
+    scale = tl.rsqrt((tl.sum(x1 * x1, axis=1) + tl.sum(x2 * x2, axis=1)) / (2 * HALF) + _QK_EPS)[:, None]
+    x1 *= scale
+    x2 *= scale
+    along = ((tl.sum(first * x1, axis=1) + tl.sum(second * x2, axis=1)) / (2 * HALF))[:, None]
+    return (first - x1 * along) * scale, (second - x2 * along) * scale
 
 
 @triton.jit
@@ -240,7 +251,7 @@ def _heads(
             first *= scale[:, None]
             second *= scale[:, None]
         if ROPE:
-            first, second = _turned(first, second, cos, sin)
+            first, second = turned(first, second, cos, sin)
         out = q_out if part == 0 else k_out
         place = token[:, None] * width + (head * 2 * HALF)[:, None] + lane[None, :]
         tl.store(out + place, first.to(out.dtype.element_ty), mask=mask)
@@ -285,16 +296,11 @@ def _heads_backward(
         place = (token * 3 + part)[:, None] * width + (head * 2 * HALF)[:, None] + lane[None, :]
         if part < 2:
             if ROPE:
-                first, second = _turned(first, second, cos, -sin)
+                first, second = turned(first, second, cos, -sin)
             if NORM:
                 x1 = tl.load(qkv + place, mask=mask, other=0.0).to(tl.float32)
                 x2 = tl.load(qkv + place + HALF, mask=mask, other=0.0).to(tl.float32)
-                scale = tl.rsqrt((tl.sum(x1 * x1, axis=1) + tl.sum(x2 * x2, axis=1)) / (2 * HALF) + _QK_EPS)[:, None]
-                x1 *= scale
-                x2 *= scale
-                along = ((tl.sum(first * x1, axis=1) + tl.sum(second * x2, axis=1)) / (2 * HALF))[:, None]
-                first = (first - x1 * along) * scale
-                second = (second - x2 * along) * scale
+                first, second = through_qk_norm(first, second, x1, x2, HALF)
         tl.store(dqkv + place, first.to(dqkv.dtype.element_ty), mask=mask)
         tl.store(dqkv + place + HALF, second.to(dqkv.dtype.element_ty), mask=mask)
 

@@ -1,4 +1,4 @@
-"""Two processes that train together, as torchrun would start them."""
+"""Two processes that train together, in the environment that torchrun gives its workers."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import os
 import socket
 from collections.abc import Callable
 
-import torch.distributed as dist
 
-
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on just now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
-def two_processes(work: Callable[[int], None]) -> None:
-    """Fork two, as torchrun would start them; both must end well."""
-    port = str(_free_port())
+def two_processes(work: Callable[[int], object]) -> None:
+    """Fork two, each with its rank; both must end well."""
+    port = str(free_port())
     children = []
     for rank in range(2):
         child = os.fork()
@@ -26,9 +25,7 @@ def two_processes(work: Callable[[int], None]) -> None:
             os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
             code = 1
             try:
-                dist.init_process_group("gloo")
                 work(rank)
-                dist.destroy_process_group()
                 code = 0
             finally:
                 os._exit(code)
